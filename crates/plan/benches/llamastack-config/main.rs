@@ -1,5 +1,5 @@
-//! How long it takes to generate a configuration, and to convert an object. Run by `cargo xtask bench llamastack-config`.
-//! Comes in: manifests beside this file; goes out: a table, and a failure where NFR-002 is not kept.
+//! Measures the generation of a configuration and the conversion of an object. Run by `cargo xtask bench
+//! llamastack-config`; fails if NFR-002 is violated.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its user")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the inputs are our own files")]
@@ -14,56 +14,74 @@ use steersman_plan::llamastack::config::{Input, Merge, base, generate};
 use steersman_testkit::measure::{Row, measured, said, table};
 
 /// NFR-002: a configuration is generated within five seconds.
-const LIMIT: Duration = Duration::from_secs(5);
+const MAX_GENERATION_TIME: Duration = Duration::from_secs(5);
 
-const MINIMAL: &str = include_str!("minimal.yaml");
-const TYPICAL: &str = include_str!("typical.yaml");
-const STRESS: &str = include_str!("stress.yaml");
-const OLD: &str = include_str!("../../../api/tests/fixtures/llamastack/valid/v1alpha1-everything.yaml");
+const MINIMAL_MANIFEST: &str = include_str!("minimal.yaml");
+const TYPICAL_MANIFEST: &str = include_str!("typical.yaml");
+const STRESS_MANIFEST: &str = include_str!("stress.yaml");
+const V1ALPHA1_MANIFEST: &str = include_str!("../../../api/tests/fixtures/llamastack/valid/v1alpha1-everything.yaml");
 
 fn main() -> ExitCode {
     let (micros, millis) = (Duration::from_micros, Duration::from_millis);
-    let (old, new) = (read(OLD), read(STRESS));
-    let kept = convert(new.clone(), "llamastack.io/v1alpha1").unwrap().object;
+    let (v1alpha1_object, stress_object) = (parse_manifest(V1ALPHA1_MANIFEST), parse_manifest(STRESS_MANIFEST));
+    let stress_as_v1alpha1 = convert(stress_object.clone(), "llamastack.io/v1alpha1").unwrap().object;
     let rows = [
-        generated("generate minimal", MINIMAL, millis(1)),
-        generated("generate typical", TYPICAL, millis(1)),
-        generated("generate stress", STRESS, millis(5)),
-        converted("convert to v1alpha2", "a v1alpha1 object with every field", &old, "v1alpha2", micros(50)),
-        converted("convert to v1alpha1", "stress, most of it into an annotation", &new, "v1alpha1", micros(50)),
-        converted("convert it back", "stress, most of it from an annotation", &kept, "v1alpha2", micros(50)),
+        measure_generation("generate minimal", MINIMAL_MANIFEST, millis(1)),
+        measure_generation("generate typical", TYPICAL_MANIFEST, millis(1)),
+        measure_generation("generate stress", STRESS_MANIFEST, millis(5)),
+        measure_conversion(
+            "convert to v1alpha2",
+            "a v1alpha1 object with every field",
+            &v1alpha1_object,
+            "v1alpha2",
+            micros(50),
+        ),
+        measure_conversion(
+            "convert to v1alpha1",
+            "stress, most of it into an annotation",
+            &stress_object,
+            "v1alpha1",
+            micros(50),
+        ),
+        measure_conversion(
+            "convert it back",
+            "stress, most of it from an annotation",
+            &stress_as_v1alpha1,
+            "v1alpha2",
+            micros(50),
+        ),
     ];
     println!("{}", table(&rows));
-    match rows.iter().find(|row| row.p99 > LIMIT) {
+    match rows.iter().find(|row| row.p99 > MAX_GENERATION_TIME) {
         Some(row) => {
-            eprintln!("{} takes {}, more than the {} of NFR-002", row.case, said(row.p99), said(LIMIT));
+            eprintln!("{} takes {}, more than the {} of NFR-002", row.case, said(row.p99), said(MAX_GENERATION_TIME));
             ExitCode::FAILURE
         }
         None => ExitCode::SUCCESS,
     }
 }
 
-fn read(text: &str) -> Value {
+fn parse_manifest(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// From the typed spec to the text of the file, its hash and what the pod needs.
-fn generated(case: &'static str, text: &str, goal: Duration) -> Row {
-    let spec: LlamaStackDistributionSpec = serde_json::from_value(read(text)["spec"].clone()).unwrap();
+/// Measures from the typed spec to the text of the file, its hash and the changes to the pod.
+fn measure_generation(case: &'static str, text: &str, goal: Duration) -> Row {
+    let spec: LlamaStackDistributionSpec = serde_json::from_value(parse_manifest(text)["spec"].clone()).unwrap();
     let base = base::base(spec.distribution.name.as_deref().unwrap());
     let input = Input { spec: &spec, base, merge: Merge::Overlay, operator_image: "registry.example/steersman:1" };
-    let made = generate(&input).unwrap();
-    let of = format!(
+    let generated = generate(&input).unwrap();
+    let input_size = format!(
         "{} providers, {} resources, {} KiB",
-        made.provider_count,
-        made.resource_count,
-        made.config_yaml.len() / 1024
+        generated.provider_count,
+        generated.resource_count,
+        generated.config_yaml.len() / 1024
     );
-    measured(case, of, goal, || (), |()| generate(&input))
+    measured(case, input_size, goal, || (), |()| generate(&input))
 }
 
-/// Copying the object is not a part of it.
-fn converted(case: &'static str, of: &str, object: &Value, to: &str, goal: Duration) -> Row {
+/// Measures a conversion, without the copy of the object.
+fn measure_conversion(case: &'static str, input: &str, object: &Value, to: &str, goal: Duration) -> Row {
     let to = format!("llamastack.io/{to}");
-    measured(case, of.to_owned(), goal, || object.clone(), |object| convert(object, &to))
+    measured(case, input.to_owned(), goal, || object.clone(), |object| convert(object, &to))
 }

@@ -1,6 +1,5 @@
-//! How long it takes to decide on a whole fleet, and to say so. Run by `cargo xtask bench variant-plan`.
-//! Comes in: fleets of growing size in which nothing changes; goes out: a table, and a failure where the
-//! goal is missed.
+//! Measures the plan and all statuses of settled fleets of growing size. Run by `cargo xtask bench variant-plan`; fails
+//! if a goal is missed.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its user")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the inputs are our own")]
@@ -20,22 +19,22 @@ use steersman_plan::variant::{
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::measure::{Row, measured, table};
 
-const SIZES: [usize; 5] = [10, 100, 500, 1_000, 10_000];
-const PODS: usize = 10;
-const OF_MODEL: usize = 2;
-const IN_NAMESPACE: usize = 100;
+const FLEET_SIZES: [usize; 5] = [10, 100, 500, 1_000, 10_000];
+const PODS_PER_VARIANT: usize = 10;
+const VARIANTS_PER_MODEL: usize = 2;
+const VARIANTS_PER_NAMESPACE: usize = 100;
 
-/// So full that nothing is missing, and that none can go.
-const KV: f64 = 0.68;
+/// KV cache utilization at which a fleet neither grows nor shrinks.
+const KV_UTILIZATION: f64 = 0.68;
 
-/// For each object, so that a fleet of a thousand is decided on within a tenth of a second.
-const GOAL: Duration = Duration::from_micros(100);
+/// Time per object: a fleet of 1,000 is planned within 0.1 s.
+const GOAL_PER_VARIANT: Duration = Duration::from_micros(100);
 
 fn main() -> ExitCode {
     let engines = [("shares", None), ("tokens", Some("saturation"))];
-    let fleets = engines.into_iter().flat_map(|(case, engine)| SIZES.map(|size| (case, engine, size)));
+    let fleets = engines.into_iter().flat_map(|(case, engine)| FLEET_SIZES.map(|size| (case, engine, size)));
     let rows: Vec<Row> =
-        fleets.map(|(case, engine, size)| decided(case, size, &settled(fleet(size, engine)))).collect();
+        fleets.map(|(case, engine, size)| measure_plan(case, size, &settle(new_fleet(size, engine)))).collect();
     println!("{}", table(&rows));
     match rows.iter().find(|row| row.median > row.goal) {
         Some(row) => {
@@ -46,34 +45,35 @@ fn main() -> ExitCode {
     }
 }
 
-/// The decision and every object's status.
-fn decided(case: &'static str, size: usize, seen: &Seen) -> Row {
-    let of = format!("{size} objects, {} pods", size * PODS);
-    let goal = GOAL * u32::try_from(size).unwrap();
-    measured(case, of, goal, || (), |()| say(seen, &plan(seen)))
+/// Measures the plan and the status of every object.
+fn measure_plan(case: &'static str, size: usize, fleet_snapshot: &Seen) -> Row {
+    let input_size = format!("{size} objects, {} pods", size * PODS_PER_VARIANT);
+    let goal = GOAL_PER_VARIANT * u32::try_from(size).unwrap();
+    measured(case, input_size, goal, || (), |()| changed_statuses(fleet_snapshot, &plan(fleet_snapshot)))
 }
 
-fn say(seen: &Seen, plan: &FleetPlan) -> usize {
-    let news = seen.variants.iter().filter(|variant| {
-        let status = report(variant, &plan.decisions[&variant.key], true, seen.settings.mode, seen.now);
+fn changed_statuses(fleet_snapshot: &Seen, plan: &FleetPlan) -> usize {
+    let changed = fleet_snapshot.variants.iter().filter(|variant| {
+        let status =
+            report(variant, &plan.decisions[&variant.key], true, fleet_snapshot.settings.mode, fleet_snapshot.now);
         variant.status.as_deref() != Some(&status)
     });
-    news.count()
+    changed.count()
 }
 
-/// As the pass before has left it: nothing is to be written.
-fn settled(mut seen: Seen) -> Seen {
-    let FleetPlan { decisions, memory } = plan(&seen);
-    for variant in &mut seen.variants {
-        let status = report(variant, &decisions[&variant.key], true, seen.settings.mode, seen.now);
+/// The fleet after a reconcile: no status has to be written.
+fn settle(mut fleet_snapshot: Seen) -> Seen {
+    let FleetPlan { decisions, memory } = plan(&fleet_snapshot);
+    for variant in &mut fleet_snapshot.variants {
+        let status = report(variant, &decisions[&variant.key], true, fleet_snapshot.settings.mode, fleet_snapshot.now);
         variant.status = Some(status.into());
     }
-    seen.memory = memory;
-    assert_eq!(say(&seen, &plan(&seen)), 0, "a settled fleet has nothing to say");
-    seen
+    fleet_snapshot.memory = memory;
+    assert_eq!(changed_statuses(&fleet_snapshot, &plan(&fleet_snapshot)), 0, "a settled fleet has no status to write");
+    fleet_snapshot
 }
 
-fn fleet(size: usize, engine: Option<&str>) -> Seen {
+fn new_fleet(size: usize, engine: Option<&str>) -> Seen {
     let mut config = Config::default();
     if let Some(engine) = engine {
         let entry = Entry { analyzer_name: Some(engine.to_owned()), ..Entry::default() };
@@ -88,7 +88,7 @@ fn fleet(size: usize, engine: Option<&str>) -> Seen {
             requests: Lookup::Known(1_200.0),
             queue: Lookup::Known(None),
         });
-        model.pods.as_mut().unwrap().extend((0..PODS).map(|number| pod(object, number)));
+        model.pods.as_mut().unwrap().extend((0..PODS_PER_VARIANT).map(|number| pod(object, number)));
     }
     Seen {
         now: "2026-11-16T00:00:00Z".parse().unwrap(),
@@ -96,7 +96,7 @@ fn fleet(size: usize, engine: Option<&str>) -> Seen {
         config,
         variants,
         models,
-        gpus: Lookup::Unknown("nobody has counted".to_owned()),
+        gpus: Lookup::Unknown("not counted".to_owned()),
         memory: Memory::default(),
         defective: Default::default(),
     }
@@ -109,16 +109,19 @@ fn target(object: usize) -> String {
 fn variant(object: usize) -> VariantSeen {
     let spec = json!({
         "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": target(object) },
-        "modelID": format!("meta-llama/Llama-3.1-{}B-Instruct", object / OF_MODEL),
+        "modelID": format!("meta-llama/Llama-3.1-{}B-Instruct", object / VARIANTS_PER_MODEL),
         "accelerator": "H100",
-        "variantCost": if object.is_multiple_of(OF_MODEL) { "10" } else { "40" },
+        "variantCost": if object.is_multiple_of(VARIANTS_PER_MODEL) { "10" } else { "40" },
         "minReplicas": 1,
         "maxReplicas": 20,
     });
     let container = Container { args: vec!["--max-num-seqs=256".to_owned()], ..Container::default() };
-    let replicas = i32::try_from(PODS).unwrap();
+    let replicas = i32::try_from(PODS_PER_VARIANT).unwrap();
     VariantSeen {
-        key: NamespacedName::new(format!("fleet-{:03}", object / IN_NAMESPACE), format!("variant-{object:05}")),
+        key: NamespacedName::new(
+            format!("fleet-{:03}", object / VARIANTS_PER_NAMESPACE),
+            format!("variant-{object:05}"),
+        ),
         generation: Some(1),
         created: "2026-11-15T00:00:00Z".parse().unwrap(),
         deleting: false,
@@ -142,7 +145,7 @@ fn pod(object: usize, number: usize) -> PodSeen {
         name: format!("{}-6d4cf56db6-{number:05}", target(object)).into(),
         target: TargetName::new("apps", "Deployment", &target(object)).into(),
         ready: true,
-        kv: Some(KV),
+        kv: Some(KV_UTILIZATION),
         queue: Some(0.0),
         total_kv: Some(432_000),
         input: Some(512.0),

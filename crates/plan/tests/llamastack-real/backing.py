@@ -1,5 +1,5 @@
-"""What a server needs beside it: PostgreSQL, Redis, a certificate. Comes in: a folder for their files; goes out: their
-addresses, and how to tell that the server has really used them. Each ends with this process at the latest."""
+"""Services for a server: PostgreSQL, Redis, a certificate. Each yields its address and a function that shows whether the server has
+used it, and ends with this process at the latest."""
 
 import contextlib
 import datetime
@@ -15,7 +15,7 @@ import time
 
 import yaml
 
-# Where the packages that carry programs lie: beside any other.
+# Folder of the installed packages, some of which contain programs.
 PACKAGES = pathlib.Path(yaml.__file__).parent.parent
 
 
@@ -25,18 +25,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_until(what, holds, process, seconds=30):
+def wait_until(service, is_ready, process, seconds=30):
     deadline = time.monotonic() + seconds
-    while not holds():
+    while not is_ready():
         if process.poll() is not None:
-            raise RuntimeError(f"{what} ended with status {process.returncode}")
+            raise RuntimeError(f"{service} ended with status {process.returncode}")
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{what} did not get ready within {seconds} s")
+            raise RuntimeError(f"{service} did not get ready within {seconds} s")
         time.sleep(0.05)
 
 
 @contextlib.contextmanager
-def running(command, **options):
+def running_process(command, **options):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
     try:
         yield process
@@ -51,16 +51,18 @@ def running(command, **options):
 
 @contextlib.contextmanager
 def postgres_programs(folder):
-    """The programs, the folder for data and the options to start them with. PostgreSQL refuses to run as root, and another
-    user can enter neither our folder nor the one with the programs: then both lie in a temporary one."""
+    """The programs, the data folder and the options to start them with.
+
+    PostgreSQL refuses to run as root, and another user can enter neither our folder nor that of the programs. Both are copied to a
+    temporary folder in this case."""
     if os.geteuid() != 0:
         yield PACKAGES / "pgserver/pginstall/bin", folder / "postgres", {}
         return
     nobody = pwd.getpwnam("nobody")
-    # What a killed run has left.
-    for left in pathlib.Path(tempfile.gettempdir()).glob("steersman-postgres-*-*"):
-        if not pathlib.Path("/proc", left.name.split("-")[2]).exists():
-            shutil.rmtree(left, ignore_errors=True)
+    # Removes folders that killed runs left behind.
+    for leftover in pathlib.Path(tempfile.gettempdir()).glob("steersman-postgres-*-*"):
+        if not pathlib.Path("/proc", leftover.name.split("-")[2]).exists():
+            shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"steersman-postgres-{os.getpid()}-") as home:
         home = pathlib.Path(home)
         for part in ("pgserver/pginstall", "pgserver.libs"):
@@ -73,7 +75,7 @@ def postgres_programs(folder):
 
 @contextlib.contextmanager
 def postgres(folder, password):
-    """An empty database, reached by password alone."""
+    """An empty database with password authentication."""
     import psycopg2
 
     address = {"host": "127.0.0.1", "port": free_port(), "user": "stack", "password": password}
@@ -87,27 +89,27 @@ def postgres(folder, password):
         )
         command = [programs / "postgres", "-D", data, "-h", address["host"], "-p", str(address["port"]), "-k", "", "-F"]
 
-        def ask(question):
+        def query(statement):
             with contextlib.closing(psycopg2.connect(dbname="postgres", **address)) as connection:
                 cursor = connection.cursor()
-                cursor.execute(question)
+                cursor.execute(statement)
                 return cursor.fetchone()[0]
 
-        def answers():
+        def is_ready():
             try:
-                return ask("select 1") == 1
+                return query("select 1") == 1
             except psycopg2.OperationalError:
                 return False
 
-        with running(command, **options) as process:
-            wait_until("PostgreSQL", answers, process)
+        with running_process(command, **options) as process:
+            wait_until("PostgreSQL", is_ready, process)
             tables = "select count(*) from information_schema.tables where table_schema = 'public'"
-            yield address | {"db": "postgres"}, lambda: ask(tables)
+            yield address | {"db": "postgres"}, lambda: query(tables)
 
 
 @contextlib.contextmanager
 def redis(folder, password):
-    """An empty store, reached by password alone."""
+    """An empty store with password authentication."""
     from redis import Redis, exceptions
 
     address = {"host": "127.0.0.1", "port": free_port(), "password": password}
@@ -115,20 +117,20 @@ def redis(folder, password):
                "--requirepass", address["password"], "--save", "", "--dir", folder]
     client = Redis(**address)
 
-    def answers():
+    def is_ready():
         try:
             return client.ping()
         except exceptions.ConnectionError:
             return False
 
-    with running(command) as process:
-        wait_until("Redis", answers, process)
+    with running_process(command) as process:
+        wait_until("Redis", is_ready, process)
         yield address, client.dbsize
 
 
 @contextlib.contextmanager
 def tls(folder, _):
-    """A certificate for 127.0.0.1 that signs itself."""
+    """A self-signed certificate for 127.0.0.1."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -147,7 +149,7 @@ def tls(folder, _):
     paths = {"cert": folder / "tls.crt", "key": folder / "tls.key"}
     paths["cert"].write_bytes(certificate.public_bytes(pem))
     paths["key"].write_bytes(private)
-    # Nothing to ask: that https answers is the proof.
+    # A response by https already shows that the certificate is used.
     yield {kind: str(path) for kind, path in paths.items()}, lambda: 1
 
 

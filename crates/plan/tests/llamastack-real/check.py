@@ -1,5 +1,6 @@
-"""Levels A and B: the configuration is loaded by the classes of the package that is first on PYTHONPATH. Comes in: a JSON
-list of cases on standard input; goes out: one JSON line per case with its problems. Nothing is started."""
+"""Levels A and B: load configurations with the classes of the first package on PYTHONPATH, without starting a server.
+
+Reads a JSON list of cases from standard input and prints one JSON line with the problems of each case."""
 
 import json
 import os
@@ -20,14 +21,14 @@ DISABLED = (None, "", "__disabled__")
 
 
 def one_line(error):
-    """The error in one line; the package's own messages run over many."""
+    """The error in one line; messages of the package span many lines."""
     if hasattr(error, "errors"):
         return "; ".join(": ".join(filter(None, [".".join(map(str, e["loc"])), e["msg"]])) for e in error.errors())
     return " ".join(str(error).split())
 
 
 def load(text, environment):
-    """Level A, as the server itself loads it: first the variables, then the schema."""
+    """Level A: substitute variables and apply the schema, as the server does."""
     os.environ.update(environment)
     try:
         given = replace_env_vars(yaml.safe_load(text))
@@ -38,7 +39,7 @@ def load(text, environment):
 
 
 def check_providers(config):
-    """Level B: each provider is one of the package's, and its configuration is one that the provider reads."""
+    """Level B: the package has each provider, and the provider reads all of its configuration."""
     registry = get_provider_registry(config)
     known = {api.value if isinstance(api, Api) else str(api): specs for api, specs in registry.items()}
     for api, providers in config.providers.items():
@@ -53,7 +54,7 @@ def check_providers(config):
             if spec is None:
                 yield f"{where}: unknown provider type {provider.provider_type}"
                 continue
-            # What no provider can be written for, the server brings itself.
+            # APIs without providers are built into the server.
             needed = {api.value for api in spec.api_dependencies} & set(known)
             for missing in sorted(needed - set(config.providers)):
                 yield f"{where} ({provider.provider_type}): needs the API {missing}, which has no provider"
@@ -69,11 +70,11 @@ def check_providers(config):
 
 def check(case):
     text = open(case["config"]).read()
-    theirs = packaged(case["like"]) if case.get("like") else ""
+    package_config = read_package_config(case["like"]) if case.get("like") else ""
     for kind in (variables.bare, variables.full):
-        # What names something that is started beside a server gets a likely value here.
+        # Placeholders for services that only level C starts get a plausible value.
         given = {name: variables.value(name) if "{" in value else value for name, value in case.get("env", {}).items()}
-        environment = kind(text + theirs) | given
+        environment = kind(text + package_config) | given
         try:
             given, config = load(text, environment)
         except Exception as error:
@@ -83,29 +84,29 @@ def check(case):
             yield "A", f"{path}: ignored key; the server does not read it"
         for problem in check_providers(config):
             yield "B", problem
-        if theirs:
-            _, expected = load(theirs, environment)
-            for path, mine, wanted in ignored.diff(plain(config), plain(expected), ""):
+        if package_config:
+            _, expected = load(package_config, environment)
+            for path, mine, wanted in ignored.diff(plain_values(config), plain_values(expected), ""):
                 yield "A", f"{path}: {mine!r}, but the package's own {case['like']} has {wanted!r}"
 
 
-def packaged(name):
-    """The package's own file for a distribution. Our base must mean the same."""
+def read_package_config(name):
+    """The package's own file for a distribution, to which our base must be equivalent."""
     return open(os.path.join(os.path.dirname(llama_stack.__file__), "distributions", name, "config.yaml")).read()
 
 
-def plain(config):
-    """Without classes, and without the order of APIs, which means nothing."""
+def plain_values(config):
+    """The configuration as plain values. The order of APIs has no meaning, so that they are sorted."""
     return config.model_dump() | {"apis": sorted(config.apis)}
 
 
 def main():
     for case in json.load(sys.stdin):
         started = time.monotonic()
-        # Both sets of variables usually find the same.
+        # Both sets of variables usually have the same problems.
         problems = list(dict.fromkeys(check(case)))
-        took = time.monotonic() - started
-        print(json.dumps({"case": case["name"], "level": "A+B", "problems": problems, "seconds": round(took, 1)}), flush=True)
+        seconds = time.monotonic() - started
+        print(json.dumps({"case": case["name"], "level": "A+B", "problems": problems, "seconds": round(seconds, 1)}), flush=True)
 
 
 if __name__ == "__main__":

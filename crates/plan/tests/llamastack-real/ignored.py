@@ -1,21 +1,20 @@
-"""What the package silently leaves out of a configuration. Comes in: what was given and what was read from it; goes out:
-the paths of everything that has no effect."""
+"""Finds the keys of a configuration that the package ignores silently, and differences between configurations."""
 
 from pydantic import BaseModel
 
-# Keys without effect that are there on purpose, each only beside the key that the server reads, with the same value.
+# Intentionally ignored keys. Each is allowed only together with the key that the server reads, with the same value.
 ALLOWED_KEYS = {
-    # FR-031 asks for `url`, this provider reads `base_url`: both are written.
+    # FR-031 requires `url`, and this provider reads `base_url`: both are written.
     "url": "base_url",
-    # The same for the key of the endpoint.
+    # The API key is written under both names for the same reason.
     "api_key": "api_token",
 }
-# FR-043 asks for the user's tool groups; from 0.7 on the server registers them by itself and drops the list.
+# FR-043 requires the user's tool groups; since 0.7 the server registers them itself and drops the list.
 ALLOWED_LISTS = {"registered_resources.tool_groups"}
 
 
 def keys(given, read, path):
-    """Compares mappings as they were written with the objects that the package made of them, at every depth."""
+    """Paths of keys that are in the given mappings but not in the objects that the package built from them."""
     if isinstance(given, dict) and isinstance(read, BaseModel):
         fields = type(read).model_fields
         names = {alias: name for name, field in fields.items() for alias in (name, field.alias) if alias}
@@ -35,12 +34,12 @@ def keys(given, read, path):
             if path not in ALLOWED_LISTS:
                 yield f"{path} ({len(given)} entries given, {len(read)} kept)"
             return
-        for index, (value, kept) in enumerate(zip(given, read)):
-            yield from keys(value, kept, f"{path}[{index}]")
+        for index, (value, read_value) in enumerate(zip(given, read)):
+            yield from keys(value, read_value, f"{path}[{index}]")
 
 
 def diff(left, right, path):
-    """Every place where two plain values differ."""
+    """Paths at which two plain values differ, with both values."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in sorted(left.keys() | right.keys()):
             yield from diff(left.get(key), right.get(key), f"{path}.{key}" if path else str(key))

@@ -1,16 +1,17 @@
-"""Whether we know what each provider of the package needs. Comes in: our lines on standard input; goes out: one JSON line
-with every provider type of which we say something else than the package."""
+"""Compares our table of API dependencies with the providers of the package.
+
+Reads the table from standard input and prints one JSON line with every provider type whose dependencies differ."""
 
 import json
 import sys
 
 from llama_stack.core.distribution import get_provider_registry
 
-# An API's name before 0.7, and now.
+# Name of an API before 0.7, and its current name.
 RENAMED = {"agents": "responses"}
 
 
-def said(lines, api, kind):
+def dependencies_of(lines, api, kind):
     for line in lines:
         if line["api"] == api and kind.startswith(line["kind"]):
             return line["needs"]
@@ -23,10 +24,10 @@ def main():
     problems = []
     for api, specs in registry.items():
         for kind, spec in specs.items():
-            # What no provider can be written for, the server brings itself.
+            # APIs without providers are built into the server.
             needed = {other.value for other in spec.api_dependencies} & set(registry)
             needed = sorted(RENAMED.get(other, other) for other in needed)
-            ours = said(lines, RENAMED.get(api, api), kind)
+            ours = dependencies_of(lines, RENAMED.get(api, api), kind)
             if needed != ours:
                 problems.append(["B", f"{api} {kind} needs {needed}; we say {ours}"])
     count = sum(map(len, registry.values()))

@@ -1,5 +1,6 @@
-"""Level C: the real server runs with the configuration. Comes in: one case as JSON on standard input; goes out: one JSON
-line with its problems. What the case needs beside the server is started before it and ended with it."""
+"""Level C: run the real server with a configuration and the services that it needs.
+
+Reads one case as JSON from standard input and prints one JSON line with its problems."""
 
 import contextlib
 import json
@@ -20,8 +21,8 @@ import yaml
 import backing
 import variables
 
-# Long, because it only matters when something is broken.
-LIMIT = 300
+# Generous, because a working server never reaches it.
+START_TIMEOUT_SECONDS = 300
 
 
 def main():
@@ -31,32 +32,32 @@ def main():
     folder.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
         password = case["prepared"].get("password") or secrets.token_hex(8) + "x"
-        beside = {kind: stack.enter_context(backing.KINDS[kind](folder, password)) for kind in case.get("needs", [])}
-        problems = serve(case, folder, beside)
+        services = {kind: stack.enter_context(backing.KINDS[kind](folder, password)) for kind in case.get("needs", [])}
+        problems = serve(case, folder, services)
     shutil.rmtree(folder)
-    took = round(time.monotonic() - started, 1)
+    seconds = round(time.monotonic() - started, 1)
     found = [["C", text] for text in problems]
-    print(json.dumps({"case": case["name"], "level": "C", "problems": found, "seconds": took}))
+    print(json.dumps({"case": case["name"], "level": "C", "problems": found, "seconds": seconds}))
 
 
-def serve(case, folder, beside):
-    addresses = {f"{kind}.{key}": value for kind, (address, _) in beside.items() for key, value in address.items()}
+def serve(case, folder, services):
+    addresses = {f"{kind}.{key}": value for kind, (address, _) in services.items() for key, value in address.items()}
     config = write_config(case, folder, addresses)
     listener = socket.create_server(("127.0.0.1", 0))
-    address = f"{'https' if 'tls' in beside else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+    address = f"{'https' if 'tls' in services else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
     command = [sys.executable, "-m", "uvicorn", "llama_stack.core.server.server:create_app", "--factory",
                "--fd", str(listener.fileno())]
-    if "tls" in beside:
+    if "tls" in services:
         command += ["--ssl-certfile", addresses["tls.cert"], "--ssl-keyfile", addresses["tls.key"]]
     log = folder / "log"
     with open(log, "wb") as output:
         server = subprocess.Popen(command, env=environment(case, folder, config, addresses), cwd=folder,
                                   stdout=output, stderr=output, pass_fds=[listener.fileno()])
-    # With our copy gone, a server that has ended refuses instead of letting us wait.
+    # Without our copy of the socket, requests to a server that has ended fail immediately.
     listener.close()
-    trust = ssl.create_default_context(cafile=addresses["tls.cert"]) if "tls" in beside else None
+    trust = ssl.create_default_context(cafile=addresses["tls.cert"]) if "tls" in services else None
     try:
-        return list(answers(case, address, trust, server, log, beside))
+        return list(find_problems(case, address, trust, server, log, services))
     finally:
         server.terminate()
         try:
@@ -66,15 +67,15 @@ def serve(case, folder, beside):
             server.wait()
 
 
-def filled(text, addresses):
-    """`{postgres.port}` and its like, replaced by what was started."""
+def fill_placeholders(text, addresses):
+    """Replaces placeholders such as `{postgres.port}` by the addresses of started services."""
     for name, value in addresses.items():
         text = text.replace("{" + name + "}", str(value))
     return text
 
 
 def write_config(case, folder, addresses):
-    """The configuration as it is, but for places that name what was started here."""
+    """Writes the configuration, with the values of `set` that refer to started services."""
     config = yaml.safe_load(open(case["config"]))
     for path, value in case.get("set", {}).items():
         *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
@@ -84,16 +85,16 @@ def write_config(case, folder, addresses):
         if value is None:
             del place[last]
         else:
-            place[last] = yaml.safe_load(filled(value, addresses)) if isinstance(value, str) else value
-    written = folder / "config.yaml"
-    written.write_text(yaml.safe_dump(config))
-    return written
+            place[last] = yaml.safe_load(fill_placeholders(value, addresses)) if isinstance(value, str) else value
+    config_path = folder / "config.yaml"
+    config_path.write_text(yaml.safe_dump(config))
+    return config_path
 
 
 def environment(case, folder, config, addresses):
-    """Nothing of ours but what the server needs; the variables of the case win."""
+    """The environment of the server: only variables that it needs. Variables of the case take precedence."""
     needed = variables.bare(config.read_text()) | {"SQLITE_STORE_DIR": folder, "FILES_STORAGE_DIR": folder / "files"}
-    given = {name: filled(value, addresses) for name, value in case.get("env", {}).items()}
+    given = {name: fill_placeholders(value, addresses) for name, value in case.get("env", {}).items()}
     kept = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TIKTOKEN_CACHE_DIR", "HF_HUB_OFFLINE")
     ours = {name: os.environ[name] for name in kept}
     home = {"HOME": folder, "LLAMA_STACK_CONFIG": config}
@@ -101,13 +102,13 @@ def environment(case, folder, config, addresses):
     return {name: str(value) for name, value in (needed | prepared | given | ours | home).items()}
 
 
-def answers(case, address, trust, server, log, beside):
-    """What is wrong with the running server."""
-    deadline = time.monotonic() + LIMIT
+def find_problems(case, address, trust, server, log, services):
+    """Problems of the running server."""
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
 
     def get(path, data=None):
-        asked = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(asked, timeout=LIMIT, context=trust) as answer:
+        request = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=START_TIMEOUT_SECONDS, context=trust) as answer:
             return json.load(answer)
 
     while True:
@@ -116,7 +117,7 @@ def answers(case, address, trust, server, log, beside):
             break
         except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
             if server.poll() is not None:
-                yield f"the server stops: {last_words(log)}"
+                yield f"the server stops: {last_error(log)}"
                 return
             if time.monotonic() > deadline:
                 yield f"the server does not answer: {error}"
@@ -133,19 +134,19 @@ def answers(case, address, trust, server, log, beside):
     models = sorted(model["id"] for model in get("/v1/models")["data"])
     if "models" in case and models != sorted(case["models"]):
         yield f"/v1/models has {models}, not {sorted(case['models'])}"
-    # Tables are made with their first row, and only then is the database asked at all.
+    # The server creates tables, and connects to the database, only with the first row.
     try:
         kept = get("/v1/conversations", b'{"metadata": {"topic": "rudders"}}')
         if get(f"/v1/conversations/{kept['id']}") != kept:
             yield "a conversation is not read as it was written"
     except urllib.error.HTTPError as error:
-        yield f"no conversation can be kept: {error}; {last_words(log)}"
-    for kind, (_, used) in beside.items():
-        if not used():
+        yield f"no conversation can be kept: {error}; {last_error(log)}"
+    for kind, (_, is_used) in services.items():
+        if not is_used():
             yield f"the server has written nothing to {kind}"
 
 
-def last_words(log):
+def last_error(log):
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "error" in line]
     return (errors or lines or ["(it said nothing)"])[-1]

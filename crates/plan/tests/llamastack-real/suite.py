@@ -1,19 +1,21 @@
-"""Every configuration against the real package. Comes in: the path of a JSON file that names the packages, the embedded
-bases and the folders with cases; goes out: one line per check, a closing line, and status 1 if anything is wrong.
+"""Checks every configuration with the real package.
 
-A case is a folder with config.yaml. Beside it expect.json may say:
-  versions   packages to check with; without it those of the base named by distro_name
-  env        variables, where {postgres.port} and its like stand for what was started
-  like       the distribution of the package that the configuration must mean the same as
-  differs    where it does not mean the same: path and reason
-  ignored    keys that the server does not read and that are there on purpose: path and reason
-  needs      postgres, redis, tls: started for the server
-  prepared   true: what was started has an odd password, and the server gets the variables that the init container writes
-  set        path of the configuration and what stands there instead while the server runs; null: nothing
-  why        the reason for that
-  providers  by API, what /v1/providers must list     (one of these two: the server is started)
-  models     what /v1/models must list
-  caught     {level, says}: a planted mistake, and what must be said of it
+The argument is the path of a JSON file with the packages, the embedded bases and the folders with cases. Prints one line per
+check and a summary; exits with status 1 if a check fails.
+
+A case is a folder with config.yaml and optionally expect.json, which may have these keys:
+  versions   packages to check with; default: those of the base named by distro_name
+  env        variables; placeholders such as {postgres.port} refer to started services
+  like       distribution of the package to which the configuration must be equivalent
+  differs    intended differences from it: path and reason
+  ignored    keys that the server intentionally does not read: path and reason
+  needs      services to start for the server: postgres, redis, tls
+  prepared   true: services have a password with special characters, and the server gets the variables of the init container
+  set        values by path that replace the configuration's while the server runs; null removes a value
+  why        reason for `set`
+  providers  expected /v1/providers by API (either this or `models` starts the server)
+  models     expected /v1/models
+  caught     {level, says}: a planted mistake, and the expected problem
 """
 
 import json
@@ -31,19 +33,19 @@ DEFAULT_BASE = "starter"
 KEYS = {"versions", "env", "like", "differs", "ignored", "needs", "prepared", "set", "why", "providers", "models", "caught"}
 
 
-def python(packages, version, script, given):
-    """Runs one of the scripts with a package of this version and returns its JSON lines."""
+def run_script(packages, version, script, given):
+    """Runs a script with the package of this version and returns its JSON lines."""
     search = [packages[version], str(HERE / "stand-ins"), os.environ["PYTHONPATH"]]
-    done = subprocess.run([sys.executable, str(HERE / script)], input=json.dumps(given), text=True, capture_output=True,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join(search)})
-    if done.returncode != 0:
-        raise RuntimeError(f"{script} with {version} failed:\n{done.stderr[-4000:]}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    completed = subprocess.run([sys.executable, str(HERE / script)], input=json.dumps(given), text=True, capture_output=True,
+                               env=os.environ | {"PYTHONPATH": os.pathsep.join(search)})
+    if completed.returncode != 0:
+        raise RuntimeError(f"{script} with {version} failed:\n{completed.stderr[-4000:]}")
+    return [json.loads(line) for line in completed.stdout.splitlines() if line.startswith("{")]
 
 
-def read_case(name, config, beside, bases):
-    """The case with what expect.json says of it and the versions it is for."""
-    file = beside / "expect.json"
+def read_case(name, config, expect_folder, bases):
+    """The case with the keys of expect.json and the versions to check."""
+    file = expect_folder / "expect.json"
     case = json.loads(file.read_text()) if file.exists() else {}
     unknown = case.keys() - KEYS
     if unknown:
@@ -74,24 +76,24 @@ def is_served(case):
 
 
 def jobs(cases, given):
-    """What can run side by side: the checks of one version, and each server."""
+    """Jobs that can run in parallel: the checks of each version, and each server."""
     packages = given["packages"]
     for version in packages:
-        yield version, lambda v=version: python(packages, v, "needs.py", given["needs"])
+        yield version, lambda v=version: run_script(packages, v, "needs.py", given["needs"])
         checked = [case for case in cases if version in case["versions"]]
-        yield version, lambda v=version, c=checked: python(packages, v, "check.py", c)
+        yield version, lambda v=version, c=checked: run_script(packages, v, "check.py", c)
     for number, case in enumerate(cases):
-        # A base has to run with all of its versions; of a generated one the checks above have seen the others.
+        # A base runs with all its versions; a generated configuration runs with one, and levels A and B cover the others.
         for version in case["versions"] if case.get("base") else case["versions"][:1]:
             if is_served(case):
                 prepared = given["prepared"] if case.get("prepared") else {}
                 work = case | {"folder": f"{given['work']}/{number}-{version}", "prepared": prepared}
-                yield version, lambda v=version, c=work: python(packages, v, "serve.py", c)
+                yield version, lambda v=version, c=work: run_script(packages, v, "serve.py", c)
 
 
-def verdict(case, result):
-    """Whether this is as it should be, and in which words."""
-    problems = [(level, text) for level, text in result["problems"] if not is_meant(case, text)]
+def evaluate(case, result):
+    """Whether the result is as expected, the level, and a description."""
+    problems = [(level, text) for level, text in result["problems"] if not is_intended(case, text)]
     caught = case.get("caught")
     level = result["level"]
     if caught and caught["level"] in level:
@@ -100,15 +102,15 @@ def verdict(case, result):
             return True, level, f"caught: {hits[0]}"
         return False, level, f"NOT CAUGHT: {caught['says']!r}; said was {[text for _, text in problems]}"
     if caught:
-        # It is for another level to find.
+        # Another level has to find the planted mistake.
         return not problems, level, "; ".join(text for _, text in problems)
     return not problems, level, "; ".join(f"level {level}: {text}" for level, text in problems)
 
 
-def is_meant(case, text):
-    """Whether expect.json gives a reason for just this."""
-    for words, places in (("but the package's own", case.get("differs", {})), ("ignored key", case.get("ignored", {}))):
-        if words in text and any(text.startswith(f"{path}: ") for path in places):
+def is_intended(case, text):
+    """Whether expect.json declares this problem as intended."""
+    for phrase, places in (("but the package's own", case.get("differs", {})), ("ignored key", case.get("ignored", {}))):
+        if phrase in text and any(text.startswith(f"{path}: ") for path in places):
             return True
     return False
 
@@ -129,13 +131,13 @@ def main():
                 print(f"FAILED with {version}: {error}", flush=True)
                 continue
             for result in results:
-                good, level, words = verdict(by_name.get(result["case"], {}), result)
-                passed, failed = passed + good, failed + (not good)
-                print(f"{'ok    ' if good else 'FAILED'} {level:<3} {version} {result['seconds']:>5}s  {result['case']}"
-                      + (f": {words}" if words else ""), flush=True)
-    word = "FAILED" if failed else "ok"
-    took = time.monotonic() - started
-    print(f"test result: {word}. {passed} passed; {failed} failed; with llama-stack; finished in {took:.1f}s")
+                is_expected, level, description = evaluate(by_name.get(result["case"], {}), result)
+                passed, failed = passed + is_expected, failed + (not is_expected)
+                print(f"{'ok    ' if is_expected else 'FAILED'} {level:<3} {version} {result['seconds']:>5}s  {result['case']}"
+                      + (f": {description}" if description else ""), flush=True)
+    result_word = "FAILED" if failed else "ok"
+    seconds = time.monotonic() - started
+    print(f"test result: {result_word}. {passed} passed; {failed} failed; with llama-stack; finished in {seconds:.1f}s")
     sys.exit(1 if failed else 0)
 
 

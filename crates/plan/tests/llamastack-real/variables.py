@@ -1,23 +1,24 @@
-"""The environment variables that a configuration names. Comes in: the text of a config.yaml; goes out: values for them."""
+"""Values for the environment variables that a config.yaml names."""
 
 import re
 
 REFERENCE = re.compile(r"\$\{env\.([A-Z0-9_]+)(?:(:[=+])([^}]*))?\}")
 
-# By the end of the name: what the server accepts where plain text would be refused.
-SHAPES = {"_URL": "http://localhost:9", "_BASE": "http://localhost:9", "_HOST": "localhost", "_PORT": "5432"}
-EXACT = {"INFERENCE_MODEL": "meta-llama/Llama-3.1-8B-Instruct"}
+# Values by name suffix, for variables that the server rejects as plain text.
+VALUES_BY_SUFFIX = {"_URL": "http://localhost:9", "_BASE": "http://localhost:9", "_HOST": "localhost", "_PORT": "5432"}
+VALUES_BY_NAME = {"INFERENCE_MODEL": "meta-llama/Llama-3.1-8B-Instruct"}
 
 
 def value(name):
-    return EXACT.get(name) or next((shape for end, shape in SHAPES.items() if name.endswith(end)), "text")
+    by_suffix = (value for suffix, value in VALUES_BY_SUFFIX.items() if name.endswith(suffix))
+    return VALUES_BY_NAME.get(name) or next(by_suffix, "text")
 
 
 def bare(text):
-    """Only what has to be set: names without a default."""
+    """Required variables: those without a default."""
     return {name: value(name) for name, operator, _ in REFERENCE.findall(text) if not operator}
 
 
 def full(text):
-    """All that switches something on, and all that has no default or an empty one."""
+    """Variables that enable a provider, and those without a default or with an empty one."""
     return {name: value(name) for name, operator, default in REFERENCE.findall(text) if operator == ":+" or not default}

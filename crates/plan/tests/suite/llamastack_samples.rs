@@ -1,5 +1,5 @@
-//! The v1alpha1 manifests that the upstream project publishes, where the developer's machine has them: each of them is
-//! accepted, and its server gets the same configuration as before.
+//! The v1alpha1 samples of the upstream project, if the developer's machine has them: after conversion each is
+//! accepted, and its server keeps its configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use steersman_plan::llamastack::validate::{Facts, Found, Kind, Missing, Named, v
 
 const NAMESPACE: &str = "default";
 
-fn files() -> Option<PathBuf> {
+fn upstream_folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/upstream/llamastack");
     if folder.is_dir() {
         return Some(folder);
@@ -21,7 +21,7 @@ fn files() -> Option<PathBuf> {
     None
 }
 
-/// All documents of one kind, each with its file's name.
+/// All documents of one kind in the sample files, with the name of the file.
 #[expect(clippy::disallowed_methods, reason = "the test reads manifests; the crate reads nothing")]
 fn objects(folder: &Path, kind: &str) -> Vec<(String, Value)> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -41,7 +41,7 @@ fn objects(folder: &Path, kind: &str) -> Vec<(String, Value)> {
     found
 }
 
-fn converted(name: &str, object: &Value) -> Value {
+fn convert_sample(name: &str, object: &Value) -> Value {
     let converted = convert::convert(object.clone(), "llamastack.io/v1alpha2").unwrap();
     assert_eq!(converted.lost, [] as [&str; 0], "{name}");
     converted.object
@@ -52,14 +52,16 @@ fn spec(object: &Value) -> LlamaStackDistributionSpec {
 }
 
 #[test]
-fn each_is_accepted_once_it_is_converted() {
-    let Some(folder) = files() else { return };
-    let there = |name: &str, key: &str| {
+fn converted_samples_are_accepted() {
+    let Some(folder) = upstream_folder() else { return };
+    let present_config_map = |name: &str, key: &str| {
         let named = Named { kind: Kind::ConfigMap, namespace: NAMESPACE.into(), name: name.into() };
         (named, Found::There(Some(BTreeSet::from([key.to_owned()]))))
     };
-    let found =
-        BTreeMap::from([there("llama-stack-config", "config.yaml"), there("custom-ca-bundle", "ca-bundle.crt")]);
+    let found = BTreeMap::from([
+        present_config_map("llama-stack-config", "config.yaml"),
+        present_config_map("custom-ca-bundle", "ca-bundle.crt"),
+    ]);
     let names: Vec<&str> = base::names().collect();
     let samples = objects(&folder, "LlamaStackDistribution");
     assert!(samples.len() >= 6, "only {} samples found", samples.len());
@@ -73,33 +75,33 @@ fn each_is_accepted_once_it_is_converted() {
             found: &found,
             missing: Missing::Refuse,
         };
-        let verdict = validate(&converted(&name, &object), None, &facts);
-        assert_eq!(verdict.errors, [], "{name}");
-        assert_eq!(verdict.warnings, [], "{name}");
+        let review = validate(&convert_sample(&name, &object), None, &facts);
+        assert_eq!(review.errors, [], "{name}");
+        assert_eq!(review.warnings, [], "{name}");
     }
 }
 
 #[test]
-fn each_keeps_the_configuration_that_its_server_has_and_can_have_a_generated_one() {
-    let Some(folder) = files() else { return };
-    let mut seen = BTreeSet::new();
+fn converted_samples_keep_their_configuration() {
+    let Some(folder) = upstream_folder() else { return };
+    let mut has_override = BTreeSet::new();
     for (name, object) in objects(&folder, "LlamaStackDistribution") {
-        let before = &object["spec"]["server"]["userConfig"]["configMapName"];
-        let converted = converted(&name, &object);
+        let user_config_map = &object["spec"]["server"]["userConfig"]["configMapName"];
+        let converted = convert_sample(&name, &object);
         let mut spec = spec(&converted);
         let source = source(&spec, false);
-        assert_eq!(source, if before.is_null() { Source::Distribution } else { Source::Override }, "{name}");
-        seen.insert(source == Source::Override);
+        assert_eq!(source, if user_config_map.is_null() { Source::Distribution } else { Source::Override }, "{name}");
+        has_override.insert(source == Source::Override);
         if source == Source::Override {
-            assert_eq!(&converted["spec"]["overrideConfig"]["configMapName"], before, "{name}");
+            assert_eq!(&converted["spec"]["overrideConfig"]["configMapName"], user_config_map, "{name}");
             continue;
         }
         let base = base::base("starter");
-        let made = |spec: &LlamaStackDistributionSpec| {
+        let generate_sample = |spec: &LlamaStackDistributionSpec| {
             generate(&Input { spec, base, merge: Merge::Overlay, operator_image: "own:1" })
                 .unwrap_or_else(|problems| panic!("{name}: {problems:#?}"))
         };
-        let unchanged = made(&spec);
+        let unchanged = generate_sample(&spec);
         let base_with_workers = |workers: Option<i64>| {
             let mut config = base.unwrap().config.clone();
             workers.into_iter().for_each(|workers| config["server"]["workers"] = json!(workers));
@@ -109,15 +111,15 @@ fn each_keeps_the_configuration_that_its_server_has_and_can_have_a_generated_one
         assert_eq!(read_yaml(&unchanged.config_yaml).unwrap(), base_with_workers(workers), "{name}");
         spec.providers =
             serde_json::from_value(json!({"inference": {"provider": "vllm", "endpoint": "http://v/v1"}})).unwrap();
-        let generated = made(&spec);
+        let generated = generate_sample(&spec);
         assert_eq!(generated.provider_count, unchanged.provider_count, "{name}: vllm is in the base already");
     }
-    assert_eq!(seen.len(), 2, "some have a ConfigMap of their own, some have not");
+    assert_eq!(has_override.len(), 2, "there are samples with and without their own ConfigMap");
 }
 
 #[test]
-fn the_configurations_in_their_config_maps_are_of_a_supported_version() {
-    let Some(folder) = files() else { return };
+fn sample_config_maps_have_supported_version() {
+    let Some(folder) = upstream_folder() else { return };
     let maps = objects(&folder, "ConfigMap");
     assert!(!maps.is_empty());
     for (name, map) in maps {

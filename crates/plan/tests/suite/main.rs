@@ -1,4 +1,4 @@
-//! Situations and the decisions that must follow, as tables; laws where every situation counts.
+//! Tests of the decisions: tables of snapshots with the expected plan, and properties that hold for every snapshot.
 
 #[cfg(test)]
 mod dynamo;

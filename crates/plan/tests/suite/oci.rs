@@ -1,4 +1,4 @@
-//! Image references, pull secrets, and the base that counts while a registry is asked.
+//! Image references, pull secrets, and the base that applies while a registry is being queried.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use steersman_plan::oci::{
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 #[test]
-fn references_mean_what_container_engines_take_them_for() {
+fn references_parse_like_container_engines() {
     let pinned = format!("@{DIGEST}");
     for (text, registry, host, repository, version) in [
         ("nginx", "docker.io", "registry-1.docker.io", "library/nginx", "latest"),
@@ -37,7 +37,7 @@ fn references_mean_what_container_engines_take_them_for() {
 }
 
 #[test]
-fn what_is_no_reference_is_refused_with_the_part_that_is_wrong() {
+fn invalid_reference_names_wrong_part() {
     for (text, part) in [
         ("", "the repository"),
         ("a b", "the repository"),
@@ -64,40 +64,40 @@ fn what_is_no_reference_is_refused_with_the_part_that_is_wrong() {
 
 proptest! {
     #[test]
-    fn what_is_read_can_stand_in_an_address_and_is_read_the_same_again(text in "\\PC{0,40}|[a-zA-Z0-9.:/@_\\[\\]-]{0,60}") {
+    fn parsed_reference_is_safe_and_round_trips(text in "\\PC{0,40}|[a-zA-Z0-9.:/@_\\[\\]-]{0,60}") {
         if let Ok(read) = Reference::parse(&text) {
             let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:[]".contains(c));
             prop_assert!(plain(&read.registry) && plain(&read.repository) && plain(read.version()));
             prop_assert!(!read.repository.split('/').any(|part| part.is_empty() || part.starts_with('.')));
-            let again = Reference::parse(&read.to_string()).unwrap();
-            prop_assert_eq!((again.registry, again.repository), (read.registry.clone(), read.repository.clone()));
-            prop_assert_eq!(again.digest.or(again.tag), read.digest.or(read.tag));
+            let reparsed = Reference::parse(&read.to_string()).unwrap();
+            prop_assert_eq!((reparsed.registry, reparsed.repository), (read.registry.clone(), read.repository.clone()));
+            prop_assert_eq!(reparsed.digest.or(reparsed.tag), read.digest.or(read.tag));
         }
     }
 
     #[test]
-    fn no_pull_secret_can_break_us_and_none_is_quoted(text in "\\PC{0,80}") {
+    fn any_pull_secret_is_handled_unquoted(text in "\\PC{0,80}") {
         let mut credentials = Credentials::default();
-        let data = secret(".dockerconfigjson", text.clone().into_bytes());
+        let data = secret_data(".dockerconfigjson", text.clone().into_bytes());
         if let Err(error) = credentials.add("pull", TYPE_DOCKERCONFIGJSON, &data) {
-            let said = error.to_string();
-            prop_assert!(text.len() < 20 || !said.contains(&text));
+            let message = error.to_string();
+            prop_assert!(text.len() < 20 || !message.contains(&text));
         }
     }
 }
 
-fn secret(key: &str, content: Vec<u8>) -> BTreeMap<String, ByteString> {
+fn secret_data(key: &str, content: Vec<u8>) -> BTreeMap<String, ByteString> {
     BTreeMap::from([(key.to_owned(), ByteString(content))])
 }
 
-fn read(auths: Value) -> Credentials {
+fn credentials_from(auths: Value) -> Credentials {
     let mut credentials = Credentials::default();
-    let data = secret(".dockerconfigjson", json!({ "auths": auths }).to_string().into_bytes());
+    let data = secret_data(".dockerconfigjson", json!({ "auths": auths }).to_string().into_bytes());
     credentials.add("pull", TYPE_DOCKERCONFIGJSON, &data).unwrap();
     credentials
 }
 
-/// What would be sent for an image, in order.
+/// The logins for an image, in the order in which they are tried.
 fn logins(credentials: &Credentials, image: &str) -> Vec<String> {
     let text = |login: &Login| match login {
         Login::Password { user, password } => format!("{}:{}", user.reveal(), password.reveal()),
@@ -108,8 +108,8 @@ fn logins(credentials: &Credentials, image: &str) -> Vec<String> {
 }
 
 #[test]
-fn each_form_of_a_login_is_read() {
-    let credentials = read(json!({
+fn all_login_forms_are_read() {
+    let credentials = credentials_from(json!({
         "a.test": { "auth": "dTpwOnE=" },
         "b.test": { "username": "u", "password": "p" },
         "c.test": { "auth": "dTpw", "identitytoken": "i" },
@@ -129,15 +129,15 @@ fn each_form_of_a_login_is_read() {
     ] {
         assert_eq!(logins(&credentials, &format!("{host}.test/x")), expected, "{host}");
     }
-    let mut old = Credentials::default();
-    let data = secret(".dockercfg", json!({ "a.test": { "auth": "dTpw" } }).to_string().into_bytes());
-    old.add("pull", TYPE_DOCKERCFG, &data).unwrap();
-    assert_eq!(logins(&old, "a.test/x"), ["u:p"]);
+    let mut legacy_credentials = Credentials::default();
+    let data = secret_data(".dockercfg", json!({ "a.test": { "auth": "dTpw" } }).to_string().into_bytes());
+    legacy_credentials.add("pull", TYPE_DOCKERCFG, &data).unwrap();
+    assert_eq!(logins(&legacy_credentials, "a.test/x"), ["u:p"]);
 }
 
 #[test]
-fn a_login_is_shown_only_to_the_place_that_it_is_for() {
-    for (place, image, shown) in [
+fn login_is_sent_only_to_its_registry() {
+    for (registry_path, image, is_sent) in [
         ("quay.io", "quay.io/a/b", true),
         ("https://quay.io", "quay.io/a/b", true),
         ("https://quay.io/v2/", "quay.io/a/b", true),
@@ -157,21 +157,22 @@ fn a_login_is_shown_only_to_the_place_that_it_is_for() {
         ("docker.io", "docker.io/a/b", true),
         ("index.docker.io", "quay.io/a", false),
     ] {
-        let credentials = read(json!({ place: { "auth": "dTpw" } }));
-        assert_eq!(!logins(&credentials, image).is_empty(), shown, "{place} for {image}");
+        let credentials = credentials_from(json!({ registry_path: { "auth": "dTpw" } }));
+        assert_eq!(!logins(&credentials, image).is_empty(), is_sent, "{registry_path} for {image}");
     }
 }
 
 #[test]
-fn the_nearest_place_comes_first_and_then_the_order_of_the_secrets() {
-    let mut credentials = read(json!({ "quay.io": { "auth": "ZmFyOnA=" }, "quay.io/a": { "auth": "bmVhcjpw" } }));
+fn logins_are_ordered_by_path_then_secret() {
+    let mut credentials =
+        credentials_from(json!({ "quay.io": { "auth": "ZmFyOnA=" }, "quay.io/a": { "auth": "bmVhcjpw" } }));
     let later = json!({ "auths": { "quay.io": { "auth": "bGF0ZXI6cA==" } } }).to_string().into_bytes();
-    credentials.add("later", TYPE_DOCKERCONFIGJSON, &secret(".dockerconfigjson", later)).unwrap();
+    credentials.add("later", TYPE_DOCKERCONFIGJSON, &secret_data(".dockerconfigjson", later)).unwrap();
     assert_eq!(logins(&credentials, "quay.io/a/b"), ["near:p", "far:p", "later:p"]);
 }
 
 #[test]
-fn a_secret_that_is_no_pull_secret_is_told_without_its_content_and_adds_nothing() {
+fn invalid_pull_secret_is_reported_unquoted() {
     let bad_auth = json!({ "auths": { "a.test": { "auth": "dTpw" }, "b.test": { "auth": "HIDDEN!" } } }).to_string();
     for (type_, key, content, expected) in [
         ("Opaque", ".dockerconfigjson", "{}", "has the type \"Opaque\""),
@@ -182,7 +183,7 @@ fn a_secret_that_is_no_pull_secret_is_told_without_its_content_and_adds_nothing(
         (TYPE_DOCKERCONFIGJSON, ".dockerconfigjson", &bad_auth, "is not a Docker configuration"),
     ] {
         let mut credentials = Credentials::default();
-        let error = credentials.add("pull", type_, &secret(key, content.into())).unwrap_err().to_string();
+        let error = credentials.add("pull", type_, &secret_data(key, content.into())).unwrap_err().to_string();
         assert!(error.contains(expected) && error.contains("kubectl create secret docker-registry"), "{error}");
         assert!(!error.contains("HIDDEN"), "{error}");
         assert!(credentials.is_empty());
@@ -190,8 +191,9 @@ fn a_secret_that_is_no_pull_secret_is_told_without_its_content_and_adds_nothing(
 }
 
 #[test]
-fn credentials_are_mute() {
-    let credentials = read(json!({ "a.test": { "auth": "dXNlcjpwYXNz" }, "b.test": { "identitytoken": "hidden" } }));
+fn credentials_are_redacted_in_debug() {
+    let credentials =
+        credentials_from(json!({ "a.test": { "auth": "dXNlcjpwYXNz" }, "b.test": { "identitytoken": "hidden" } }));
     let dump = format!("{credentials:?}");
     assert!(dump.contains("(secret)"), "{dump}");
     for secret in ["dXNlcjpwYXNz", "user", "pass\"", "hidden"] {
@@ -199,41 +201,41 @@ fn credentials_are_mute() {
     }
 }
 
-fn found(base: Result<Option<Base>, LabelError>, remark: Option<&str>) -> LabelsSeen {
+fn read_labels(base: Result<Option<Base>, LabelError>, remark: Option<&str>) -> LabelsSeen {
     LabelsSeen::Found { digest: DIGEST.to_owned(), base, remark: remark.map(str::to_owned) }
 }
 
 #[test]
-fn a_registry_that_is_silent_moves_nothing_that_runs() {
-    let labelled = Base { name: "x".to_owned(), server_version: String::new(), config: json!({ "providers": {} }) };
-    let silent = LabelsSeen::Silent { remark: "it is down".to_owned() };
+fn unreachable_registry_keeps_running_configuration() {
+    let label_base = Base { name: "x".to_owned(), server_version: String::new(), config: json!({ "providers": {} }) };
+    let unreachable = LabelsSeen::Silent { remark: "it is down".to_owned() };
     let (label, embedded) = (Some(Source::OciLabel), Some(Source::Embedded));
-    let named = Some("starter");
-    // (name, seen, running) -> the source, or what is said instead.
-    for (name, seen, running, expected) in [
-        (named, LabelsSeen::NotAsked, None, Ok((Source::Embedded, None))),
+    let starter_name = Some("starter");
+    // (name, labels, running source) -> the chosen source, or the reason for none.
+    for (name, labels, running, expected) in [
+        (starter_name, LabelsSeen::NotAsked, None, Ok((Source::Embedded, None))),
         (None, LabelsSeen::NotAsked, None, Err("Direct image references require")),
-        (named, LabelsSeen::Awaited, None, Err("the labels of the image are being read")),
-        (named, LabelsSeen::Awaited, label, Err("the labels of the image are being read")),
-        (named, silent.clone(), None, Ok((Source::Embedded, Some("it is down")))),
-        (named, silent.clone(), embedded, Ok((Source::Embedded, Some("it is down")))),
-        (named, silent.clone(), label, Err("it is down. The server keeps the configuration")),
-        (None, silent.clone(), label, Err("it is down. The server keeps the configuration")),
-        (None, silent, None, Err("it is down. Nothing can be generated until the registry answers")),
-        (named, found(Ok(Some(labelled.clone())), None), embedded, Ok((Source::OciLabel, None))),
-        (None, found(Ok(Some(labelled.clone())), None), None, Ok((Source::OciLabel, None))),
-        (named, found(Ok(Some(labelled)), Some("old")), label, Ok((Source::OciLabel, Some("old")))),
-        (named, found(Ok(None), None), label, Ok((Source::Embedded, None))),
-        (named, found(Err(LabelError::NotBase64), None), None, Ok((Source::Embedded, None))),
-        (None, found(Ok(None), None), None, Err("Direct image references require")),
-        (None, found(Err(LabelError::NotBase64), None), None, Err("Direct image references require")),
+        (starter_name, LabelsSeen::Awaited, None, Err("the labels of the image are being read")),
+        (starter_name, LabelsSeen::Awaited, label, Err("the labels of the image are being read")),
+        (starter_name, unreachable.clone(), None, Ok((Source::Embedded, Some("it is down")))),
+        (starter_name, unreachable.clone(), embedded, Ok((Source::Embedded, Some("it is down")))),
+        (starter_name, unreachable.clone(), label, Err("it is down. The server keeps the configuration")),
+        (None, unreachable.clone(), label, Err("it is down. The server keeps the configuration")),
+        (None, unreachable, None, Err("it is down. Nothing can be generated until the registry answers")),
+        (starter_name, read_labels(Ok(Some(label_base.clone())), None), embedded, Ok((Source::OciLabel, None))),
+        (None, read_labels(Ok(Some(label_base.clone())), None), None, Ok((Source::OciLabel, None))),
+        (starter_name, read_labels(Ok(Some(label_base)), Some("old")), label, Ok((Source::OciLabel, Some("old")))),
+        (starter_name, read_labels(Ok(None), None), label, Ok((Source::Embedded, None))),
+        (starter_name, read_labels(Err(LabelError::NotBase64), None), None, Ok((Source::Embedded, None))),
+        (None, read_labels(Ok(None), None), None, Err("Direct image references require")),
+        (None, read_labels(Err(LabelError::NotBase64), None), None, Err("Direct image references require")),
     ] {
-        let case = format!("{name:?} {seen:?} {running:?}");
-        match (choose(name, &seen, running), expected) {
+        let case = format!("{name:?} {labels:?} {running:?}");
+        match (choose(name, &labels, running), expected) {
             (Choice::Use { resolved, remark }, Ok(expected)) => {
                 assert_eq!((resolved.source, remark.as_deref()), expected, "{case}");
             }
-            (Choice::Wait(said), Err(expected)) => assert!(said.starts_with(expected), "{case}: {said}"),
+            (Choice::Wait(message), Err(expected)) => assert!(message.starts_with(expected), "{case}: {message}"),
             (Choice::Nothing(none), Err(expected)) => assert!(none.to_string().starts_with(expected), "{case}: {none}"),
             (choice, _) => panic!("{case}: {choice:?}"),
         }

@@ -1,4 +1,4 @@
-//! Settings: what is read from ConfigMaps, and which of them holds.
+//! Settings from ConfigMaps, and the precedence between them.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use steersman_plan::variant::config::thresholds::{Entry, Thresholds};
 use steersman_plan::variant::config::{Config, ConfigSeen, duration, read};
 use steersman_plan::variant::names;
 
-use crate::file::vectors;
+use crate::file::load_vectors;
 
 /// A configuration with one map, in the operator's namespace.
-fn with(name: &str, data: &[(&str, &str)]) -> ConfigSeen {
+fn config_with_map(name: &str, data: &[(&str, &str)]) -> ConfigSeen {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     ConfigSeen {
         namespaces: vec!["system".into()],
@@ -20,20 +20,20 @@ fn with(name: &str, data: &[(&str, &str)]) -> ConfigSeen {
     }
 }
 
-fn config(seen: &ConfigSeen) -> Config {
-    read(seen, &Config::default(), Mode::Upstream).0
+fn config(config_maps: &ConfigSeen) -> Config {
+    read(config_maps, &Config::default(), Mode::Upstream).0
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Lookups {
-    scale_to_zero: Vec<Zero>,
-    slo: Vec<Slo>,
+struct LookupVectors {
+    scale_to_zero: Vec<ScaleToZeroCase>,
+    slo: Vec<SloCase>,
     slo_config: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
-struct Zero {
+struct ScaleToZeroCase {
     config: Option<String>,
     enabled: bool,
     model: String,
@@ -44,7 +44,7 @@ struct Zero {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Slo {
+struct SloCase {
     config: Option<String>,
     error: Option<String>,
     model: String,
@@ -62,9 +62,9 @@ struct Slo {
 }
 
 #[test]
-fn settings_are_looked_up_as_in_the_older_generation() {
-    let Some(file) = vectors::<Lookups>("config-lookups.json") else { return };
-    let zero = with(
+fn older_generation_lookups_match_upstream() {
+    let Some(file) = load_vectors::<LookupVectors>("config-lookups.json") else { return };
+    let zero = config_with_map(
         names::ZERO_CAMEL,
         &[
             ("__defaults__", "enableScaleToZero: true\nretentionPeriod: 15m"),
@@ -75,15 +75,15 @@ fn settings_are_looked_up_as_in_the_older_generation() {
             ("model.m5", "modelID: m5\nenableScaleToZero: true\nretentionPeriod: abc"),
         ],
     );
-    for Zero { config: given, enabled, model, namespace, retention } in file.scale_to_zero {
-        let config = if given.is_some() { Config::default() } else { config(&zero) };
+    for ScaleToZeroCase { config: explicit_config, enabled, model, namespace, retention } in file.scale_to_zero {
+        let config = if explicit_config.is_some() { Config::default() } else { config(&zero) };
         let found = config.zero(&namespace);
         let period = duration::go(found.retention(&namespace, &model));
         assert_eq!((found.enabled(&namespace, &model), period), (enabled, retention), "{model}@{namespace}");
     }
     let classes = ConfigSeen {
         maps: BTreeMap::from([(("system".to_owned(), names::CLASSES.to_owned()), file.slo_config)]),
-        ..with("none", &[])
+        ..config_with_map("none", &[])
     };
     for slo in file.slo {
         let config = if slo.config.is_some() { Config::default() } else { config(&classes) };
@@ -101,31 +101,31 @@ fn settings_are_looked_up_as_in_the_older_generation() {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
-    prometheus_duration: Vec<Written>,
-    saturation_validation: Vec<Validated>,
+struct HeadVectors {
+    prometheus_duration: Vec<DurationCase>,
+    saturation_validation: Vec<ValidationCase>,
     scale_to_zero_data: BTreeMap<String, String>,
     scale_to_zero_parsed_keys: Vec<String>,
-    scale_to_zero_queries: Vec<Zero>,
+    scale_to_zero_queries: Vec<ScaleToZeroCase>,
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct DurationCase {
     go: String,
     prometheus: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Validated {
-    config: Given,
+struct ValidationCase {
+    config: GoThresholds,
     validate_error: String,
     validate_error_after_defaults: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Given {
+struct GoThresholds {
     kv_cache_threshold: f64,
     queue_length_threshold: f64,
     kv_spare_trigger: f64,
@@ -136,13 +136,13 @@ struct Given {
 }
 
 #[test]
-fn settings_are_read_as_in_the_newer_generation() {
-    let Some(file) = vectors::<Head>("config-head.json") else { return };
-    for Written { go, prometheus } in file.prometheus_duration {
+fn newer_generation_settings_match_upstream() {
+    let Some(file) = load_vectors::<HeadVectors>("config-head.json") else { return };
+    for DurationCase { go, prometheus } in file.prometheus_duration {
         let parsed = duration::parse(&go).unwrap();
         assert_eq!((duration::go(parsed), duration::prometheus(parsed)), (go, prometheus));
     }
-    for Validated { config, validate_error, validate_error_after_defaults } in file.saturation_validation {
+    for ValidationCase { config, validate_error, validate_error_after_defaults } in file.saturation_validation {
         let entry = Entry {
             kv_cache_threshold: Some(config.kv_cache_threshold),
             queue_length_threshold: Some(config.queue_length_threshold),
@@ -154,19 +154,19 @@ fn settings_are_read_as_in_the_newer_generation() {
             ..Entry::default()
         };
         let thresholds = Thresholds::read(&entry, Mode::Upstream);
-        let told = |thresholds: &Thresholds| thresholds.validate().err().unwrap_or_default();
-        assert_eq!(told(&thresholds), validate_error);
-        assert_eq!(told(&thresholds.filled()), validate_error_after_defaults);
+        let validation_error = |thresholds: &Thresholds| thresholds.validate().err().unwrap_or_default();
+        assert_eq!(validation_error(&thresholds), validate_error);
+        assert_eq!(validation_error(&thresholds.filled()), validate_error_after_defaults);
     }
-    let seen = ConfigSeen {
+    let config_maps = ConfigSeen {
         maps: BTreeMap::from([(("system".to_owned(), names::ZERO_SNAKE.to_owned()), file.scale_to_zero_data)]),
-        ..with("none", &[])
+        ..config_with_map("none", &[])
     };
-    let config = config(&seen);
+    let config = config(&config_maps);
     let mut keys: Vec<String> = config.zero.models.keys().map(|(_, model)| model.clone()).collect();
     keys.insert(0, "default".to_owned());
     assert_eq!(keys, file.scale_to_zero_parsed_keys);
-    for Zero { enabled, model, namespace, retention, .. } in file.scale_to_zero_queries {
+    for ScaleToZeroCase { enabled, model, namespace, retention, .. } in file.scale_to_zero_queries {
         let period = duration::go(config.zero(&namespace).retention(&namespace, &model));
         assert_eq!((config.zero(&namespace).enabled(&namespace, &model), period), (enabled, retention), "{model}");
     }

@@ -1,4 +1,4 @@
-//! The share engine, and the cost-aware solver.
+//! The share-based saturation engine and the cost-aware solver.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use steersman_plan::variant::saturation::State;
 use steersman_plan::variant::saturation::shares::{self, Replica};
 use steersman_plan::variant::solve::{Need, Offer, Reason, cost_aware};
 
-use crate::file::{differ_only_in, near, vectors};
+use crate::file::{assert_known_differences, load_vectors, nearly_equal};
 
 #[derive(Deserialize)]
 struct File<T> {
@@ -17,16 +17,16 @@ struct File<T> {
 }
 
 #[derive(Deserialize)]
-struct Case {
+struct ShareCase {
     name: String,
-    replicas: Option<Vec<Pod>>,
-    states: Vec<Workload>,
+    replicas: Option<Vec<PodMetrics>>,
+    states: Vec<WorkloadState>,
     expected: Expected,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Pod {
+struct PodMetrics {
     pod: String,
     variant: String,
     kv: f64,
@@ -36,7 +36,7 @@ struct Pod {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Workload {
+struct WorkloadState {
     variant: String,
     current: i32,
     desired: i32,
@@ -57,15 +57,15 @@ struct Expected {
 }
 
 #[test]
-fn the_share_engine_answers_as_upstream() {
-    let Some(file) = vectors::<File<Case>>("saturation-v1.json") else { return };
+fn share_engine_matches_upstream() {
+    let Some(file) = load_vectors::<File<ShareCase>>("saturation-v1.json") else { return };
     let thresholds = Thresholds::default();
-    let mut differ = Vec::new();
-    for Case { name, replicas, states, expected } in file.cases {
+    let mut differing_cases = Vec::new();
+    for ShareCase { name, replicas, states, expected } in file.cases {
         let pods = replicas.unwrap_or_default().into_iter();
-        let pods = pods.map(|Pod { pod, variant, kv, queue, cost }| Replica { pod, variant, kv, queue, cost });
+        let pods = pods.map(|PodMetrics { pod, variant, kv, queue, cost }| Replica { pod, variant, kv, queue, cost });
         let pods: Vec<Replica> = pods.collect();
-        let states = states.into_iter().map(|Workload { variant, current, desired, pending }| State {
+        let states = states.into_iter().map(|WorkloadState { variant, current, desired, pending }| State {
             variant,
             current,
             desired: Some(desired),
@@ -74,8 +74,8 @@ fn the_share_engine_answers_as_upstream() {
         });
         let states: Vec<State> = states.collect();
         let analysis = shares::analyze(&pods, &thresholds, Mode::Upstream);
-        assert!(near(analysis.spare_kv, expected.avg_spare_kv), "{name}: {analysis:?}");
-        assert!(near(analysis.spare_queue, expected.avg_spare_queue), "{name}: {analysis:?}");
+        assert!(nearly_equal(analysis.spare_kv, expected.avg_spare_kv), "{name}: {analysis:?}");
+        assert!(nearly_equal(analysis.spare_queue, expected.avg_spare_queue), "{name}: {analysis:?}");
         assert_eq!(analysis.non_saturated, expected.non_saturated, "{name}");
         assert_eq!(analysis.replicas, expected.total_replicas, "{name}");
         assert_eq!(analysis.one_can_go, expected.scale_down_safe, "{name}");
@@ -84,25 +84,25 @@ fn the_share_engine_answers_as_upstream() {
         assert_eq!(shares::targets(&analysis, &states, false).replicas, expected.targets, "{name}");
         let ours = shares::analyze(&pods, &thresholds, Mode::Steersman);
         if shares::targets(&ours, &states, true).replicas != expected.targets {
-            differ.push(name);
+            differing_cases.push(name);
         }
     }
-    differ_only_in(&[], &differ);
+    assert_known_differences(&[], &differing_cases);
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Solving {
+struct SolverCase {
     name: String,
     required_capacity: f64,
     spare_capacity: f64,
-    variants: Vec<Priced>,
-    expected: Vec<Solved>,
+    variants: Vec<VariantOffer>,
+    expected: Vec<SolverDecision>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Priced {
+struct VariantOffer {
     variant: String,
     cost: f64,
     #[serde(rename = "PRC")]
@@ -111,7 +111,7 @@ struct Priced {
 }
 
 #[derive(Deserialize)]
-struct Solved {
+struct SolverDecision {
     variant: String,
     target: i32,
     action: String,
@@ -119,12 +119,12 @@ struct Solved {
 }
 
 #[test]
-fn the_cost_aware_solver_answers_as_upstream() {
-    let Some(file) = vectors::<File<Solving>>("cost-aware-optimizer.json") else { return };
-    let mut differ = Vec::new();
-    for Solving { name, required_capacity, spare_capacity, variants, expected } in file.cases {
+fn cost_aware_solver_matches_upstream() {
+    let Some(file) = load_vectors::<File<SolverCase>>("cost-aware-optimizer.json") else { return };
+    let mut differing_cases = Vec::new();
+    for SolverCase { name, required_capacity, spare_capacity, variants, expected } in file.cases {
         let need = Need { required: required_capacity, spare: spare_capacity };
-        let offers = variants.iter().map(|Priced { variant, cost, capacity, current }| Offer {
+        let offers = variants.iter().map(|VariantOffer { variant, cost, capacity, current }| Offer {
             variant: variant.clone(),
             cost: *cost,
             capacity: *capacity,
@@ -135,15 +135,19 @@ fn the_cost_aware_solver_answers_as_upstream() {
         let offers: Vec<Offer> = offers.collect();
         let targets = cost_aware(&offers, need, false, Mode::Upstream);
         assert_eq!(targets.len(), expected.len(), "{name}");
-        for Solved { variant, target, action, reason } in &expected {
+        for SolverDecision { variant, target, action, reason } in &expected {
             assert_eq!(targets.get(variant), Some(target), "{name}: {variant}");
             let current = offers.iter().find(|offer| offer.variant == *variant).map_or(0, |offer| offer.current);
-            let told = Reason::of(current, *target, need);
-            assert_eq!((told.action(), told.to_string().as_str()), (action.as_str(), reason.as_str()), "{name}");
+            let solver_reason = Reason::of(current, *target, need);
+            assert_eq!(
+                (solver_reason.action(), solver_reason.to_string().as_str()),
+                (action.as_str(), reason.as_str()),
+                "{name}"
+            );
         }
         if cost_aware(&offers, need, true, Mode::Steersman) != targets {
-            differ.push(name);
+            differing_cases.push(name);
         }
     }
-    differ_only_in(&[], &differ);
+    assert_known_differences(&[], &differing_cases);
 }

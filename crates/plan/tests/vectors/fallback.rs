@@ -1,4 +1,4 @@
-//! Numbers for variants for which no engine has one.
+//! Fallback replica targets for variants without an engine result.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use steersman_plan::variant::config::zero::RETENTION;
 use steersman_plan::variant::limits::Bounds;
 use steersman_plan::variant::limits::fallback::{Fallen, Other, Path, Patience, Previous, Variant, fall_back};
 
-use crate::file::{differ_only_in, vectors};
+use crate::file::{assert_known_differences, load_vectors};
 
 #[derive(Deserialize)]
 struct File {
@@ -59,24 +59,24 @@ struct Expected {
     update_time: String,
 }
 
-/// What is not known lowers nothing, however long it stays unknown.
-const OTHERWISE: [(&str, &str); 5] = [
-    ("path3-retention-exceeded-s2z-on", "metrics that are missing are not idleness"),
-    ("path2-retention-exceeded-s2z-off-cheapest", "metrics that are missing are not idleness"),
-    ("path2-retention-exceeded-s2z-off-not-cheapest", "metrics that are missing are not idleness"),
-    ("path2-retention-exceeded-own-min", "metrics that are missing are not idleness"),
-    ("path2-retention-exceeded-other-min", "metrics that are missing are not idleness"),
+/// Missing metrics never lower a target in `Mode::Steersman`, however long they are missing.
+const KNOWN_DIFFERENCES: [(&str, &str); 5] = [
+    ("path3-retention-exceeded-s2z-on", "missing metrics do not mean idle"),
+    ("path2-retention-exceeded-s2z-off-cheapest", "missing metrics do not mean idle"),
+    ("path2-retention-exceeded-s2z-off-not-cheapest", "missing metrics do not mean idle"),
+    ("path2-retention-exceeded-own-min", "missing metrics do not mean idle"),
+    ("path2-retention-exceeded-other-min", "missing metrics do not mean idle"),
 ];
 
 #[test]
-fn a_variant_without_a_number_gets_that_of_upstream() {
-    let Some(file) = vectors::<File>("fallback-allocation.json") else { return };
+fn fallback_replicas_match_upstream() {
+    let Some(file) = load_vectors::<File>("fallback-allocation.json") else { return };
     let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
     let created: Timestamp = "2026-11-15T08:00:00Z".parse().unwrap();
-    let mut differ = Vec::new();
+    let mut differing_cases = Vec::new();
     for Case { name, input, expected } in file.cases {
         let age = input.previous_update_age_seconds;
-        let at = (age >= 0).then(|| now - SignedDuration::from_secs(age));
+        let updated_at = (age >= 0).then(|| now - SignedDuration::from_secs(age));
         let variant = Variant {
             variant_id: input.variant_id,
             accelerators: input.accelerator_count,
@@ -87,7 +87,7 @@ fn a_variant_without_a_number_gets_that_of_upstream() {
                 replicas: input.previous_desired,
                 reason: input.previous_reason,
                 unclamped_reason: None,
-                at,
+                at: updated_at,
             },
         };
         let others = input.other_variants_same_model.unwrap_or_default().into_iter().map(|other| Other {
@@ -99,27 +99,27 @@ fn a_variant_without_a_number_gets_that_of_upstream() {
         });
         let others: Vec<Other> = others.collect();
         let period = duration::parse(&input.retention_period).unwrap_or(RETENTION);
-        let zero = input.scale_to_zero_enabled.unwrap_or_default();
+        let scale_to_zero = input.scale_to_zero_enabled.unwrap_or_default();
         let path = if input.path == 2 { Path::Fallback } else { Path::LastResort };
-        let patience = Patience::Retention { period, zero };
-        let fallen = fall_back(path, &variant, &others, patience, now);
-        let wanted = Fallen {
+        let patience = Patience::Retention { period, zero: scale_to_zero };
+        let fallback = fall_back(path, &variant, &others, patience, now);
+        let expected_result = Fallen {
             replicas: expected.num_replicas,
             reason: expected.reason,
             // Upstream has no such field.
-            unclamped_reason: fallen.unclamped_reason.clone(),
+            unclamped_reason: fallback.unclamped_reason.clone(),
             at: match expected.update_time.as_str() {
                 "now" => now,
-                "preserved" => at.unwrap(),
+                "preserved" => updated_at.unwrap(),
                 "creationTimestamp" => created,
                 other => panic!("{name}: {other}"),
             },
         };
-        assert_eq!(fallen, wanted, "{name}");
-        assert_eq!(fallen.replicas - input.previous_desired, expected.num_replicas_changed, "{name}");
-        if fall_back(path, &variant, &others, Patience::Endless, now) != wanted {
-            differ.push(name);
+        assert_eq!(fallback, expected_result, "{name}");
+        assert_eq!(fallback.replicas - input.previous_desired, expected.num_replicas_changed, "{name}");
+        if fall_back(path, &variant, &others, Patience::Endless, now) != expected_result {
+            differing_cases.push(name);
         }
     }
-    differ_only_in(&OTHERWISE, &differ);
+    assert_known_differences(&KNOWN_DIFFERENCES, &differing_cases);
 }

@@ -1,4 +1,4 @@
-//! The enforcer and the limiter.
+//! The scale-to-zero enforcer and the GPU limiter.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,42 @@ use steersman_plan::variant::limits::enforce::{Sleep, enforce};
 use steersman_plan::variant::limits::gpus::{Wanted, limit, short};
 use steersman_plan::variant::{Explanation, FactorCode};
 
-use crate::file::vectors;
+use crate::file::load_vectors;
 
 #[derive(Deserialize)]
 struct File<T> {
     cases: Vec<T>,
     #[serde(default)]
-    normalize: Vec<Name>,
+    normalize: Vec<ProductName>,
 }
 
 #[derive(Deserialize)]
-struct Name {
+struct ProductName {
     full: String,
     short: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Enforcing {
+struct EnforcerCase {
     name: String,
     costs: BTreeMap<String, f64>,
     enabled: bool,
     query_error: bool,
     request_count: f64,
     targets: BTreeMap<String, i32>,
-    expected: Enforced,
+    expected: EnforcerResult,
 }
 
 #[derive(Deserialize)]
-struct Enforced {
+struct EnforcerResult {
     applied: bool,
     targets: BTreeMap<String, i32>,
 }
 
 #[test]
-fn the_enforcer_answers_as_upstream() {
-    let Some(file) = vectors::<File<Enforcing>>("enforcer.json") else { return };
+fn enforcer_matches_upstream() {
+    let Some(file) = load_vectors::<File<EnforcerCase>>("enforcer.json") else { return };
     for case in file.cases {
         let sleep = match () {
             () if !case.enabled => Sleep::Forbidden,
@@ -57,11 +57,11 @@ fn the_enforcer_answers_as_upstream() {
 }
 
 #[derive(Deserialize)]
-struct Limiting {
+struct LimiterCase {
     name: String,
     nodes: BTreeMap<String, BTreeMap<String, i32>>,
     decisions: Vec<Decision>,
-    expected: Vec<Limited>,
+    expected: Vec<LimiterResult>,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +79,7 @@ struct Decision {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Limited {
+struct LimiterResult {
     variant: String,
     target: i32,
     gpus_allocated: i32,
@@ -88,35 +88,41 @@ struct Limited {
 }
 
 #[test]
-fn the_limiter_answers_as_upstream() {
-    let Some(file) = vectors::<File<Limiting>>("gpu-limiter.json") else { return };
+fn limiter_matches_upstream() {
+    let Some(file) = load_vectors::<File<LimiterCase>>("gpu-limiter.json") else { return };
     for case in file.cases {
-        let mut offered = BTreeMap::new();
+        let mut gpus_by_type = BTreeMap::new();
         for (product, count) in case.nodes.values().flatten() {
-            *offered.entry(short(product)).or_default() += count;
+            *gpus_by_type.entry(short(product)).or_default() += count;
         }
-        let wanted = case.decisions.into_iter().map(|given| Wanted {
-            variant: given.variant,
-            accelerator: given.acc,
-            current: given.current,
-            target: given.target,
+        let requests = case.decisions.into_iter().map(|decision| Wanted {
+            variant: decision.variant,
+            accelerator: decision.acc,
+            current: decision.current,
+            target: decision.target,
             held: 0,
-            gpus: given.gpus,
-            spare_kv: given.spare,
-            cost: given.cost,
+            gpus: decision.gpus,
+            spare_kv: decision.spare,
+            cost: decision.cost,
         });
-        let granted = limit(&wanted.collect::<Vec<_>>(), &offered);
-        assert_eq!(granted.len(), case.expected.len(), "{}", case.name);
-        for (got, want) in granted.into_iter().zip(case.expected) {
+        let results = limit(&requests.collect::<Vec<_>>(), &gpus_by_type);
+        assert_eq!(results.len(), case.expected.len(), "{}", case.name);
+        for (result, expected) in results.into_iter().zip(case.expected) {
             assert_eq!(
-                (got.variant, got.target, got.gpus, got.limited, got.reason),
-                (want.variant, want.target, want.gpus_allocated, want.was_limited, want.step_reason),
+                (result.variant, result.target, result.gpus, result.limited, result.reason),
+                (
+                    expected.variant,
+                    expected.target,
+                    expected.gpus_allocated,
+                    expected.was_limited,
+                    expected.step_reason
+                ),
                 "{}",
                 case.name
             );
         }
     }
-    for Name { full, short: name } in file.normalize {
+    for ProductName { full, short: name } in file.normalize {
         assert_eq!(short(&full), name, "{full}");
     }
 }

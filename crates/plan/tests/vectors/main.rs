@@ -1,6 +1,7 @@
-//! Figures that the Go operator computed, and the same from here in upstream's way. Where the project's own way answers
-//! otherwise, the case is listed by name with the reason.
-//! `STEERSMAN_VECTORS` names another folder of such files; a file that is not there is no failure.
+//! Compares `Mode::Upstream` with results that the Go operator computed. Cases in which `Mode::Steersman` differs are
+//! listed by name with the reason.
+//!
+//! `STEERSMAN_VECTORS` names another folder with vector files; missing files in it are skipped.
 
 #[cfg(test)]
 mod config;

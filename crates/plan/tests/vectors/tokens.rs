@@ -1,4 +1,4 @@
-//! The token engine, and the reading of vLLM's arguments.
+//! The token-based saturation engine and the parsing of vLLM arguments.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use steersman_plan::variant::saturation::engine_args::{Container, EngineArgs};
 use steersman_plan::variant::saturation::tokens::capacity::{Memory, Origin, Record};
 use steersman_plan::variant::saturation::tokens::{Model, Replica, SchedulerQueue, analyze, derived};
 
-use crate::file::{differ_only_in, near, vectors};
+use crate::file::{assert_known_differences, load_vectors, nearly_equal};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct File {
-    cases: Vec<Case>,
+struct TokenVectors {
+    cases: Vec<TokenCase>,
     #[serde(default)]
     estimate_capacity_from_params: Vec<Estimate>,
 }
 
 #[derive(Deserialize)]
-struct Case {
+struct TokenCase {
     name: String,
     steps: Vec<Step>,
-    store: Option<Vec<Stored>>,
+    store: Option<Vec<StoredCapacity>>,
 }
 
 #[derive(Deserialize)]
@@ -37,14 +37,14 @@ struct Step {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Input {
-    reps: Option<Vec<Pod>>,
-    states: Vec<Workload>,
+    reps: Option<Vec<PodMetrics>>,
+    states: Vec<WorkloadState>,
     queue: Option<Queue>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Pod {
+struct PodMetrics {
     pod: String,
     variant: String,
     acc: String,
@@ -59,7 +59,7 @@ struct Pod {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Workload {
+struct WorkloadState {
     variant: String,
     current: i32,
     pending: i32,
@@ -76,7 +76,7 @@ struct Queue {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Stored {
+struct StoredCapacity {
     variant: String,
     acc: String,
     from: Origin,
@@ -106,20 +106,20 @@ struct Params {
 }
 
 impl From<Params> for EngineArgs {
-    fn from(given: Params) -> Self {
+    fn from(source: Params) -> Self {
         Self {
-            gpu_memory_utilization: given.gpu_memory_utilization,
-            block_size: given.block_size,
-            kv_cache_dtype: given.kv_cache_dtype,
-            tensor_parallel_size: given.tensor_parallel_size,
-            num_gpu_blocks_override: given.num_gpu_blocks_override,
-            max_num_batched_tokens: given.max_num_batched_tokens,
-            max_num_seqs: given.max_num_seqs,
-            max_model_len: given.max_model_len,
-            enforce_eager: given.enforce_eager,
-            v1: given.v1,
-            chunked_prefill: given.chunked_prefill_enabled,
-            effective_batched_tokens: given.effective_max_batched_tokens,
+            gpu_memory_utilization: source.gpu_memory_utilization,
+            block_size: source.block_size,
+            kv_cache_dtype: source.kv_cache_dtype,
+            tensor_parallel_size: source.tensor_parallel_size,
+            num_gpu_blocks_override: source.num_gpu_blocks_override,
+            max_num_batched_tokens: source.max_num_batched_tokens,
+            max_num_seqs: source.max_num_seqs,
+            max_model_len: source.max_model_len,
+            enforce_eager: source.enforce_eager,
+            v1: source.v1,
+            chunked_prefill: source.chunked_prefill_enabled,
+            effective_batched_tokens: source.effective_max_batched_tokens,
         }
     }
 }
@@ -160,49 +160,49 @@ struct Estimate {
     max_num_seqs: i64,
 }
 
-const OTHERWISE: [(&str, &str); 1] =
-    [("zero-replica-no-workload", "the tokens of one step are not what a replica holds")];
+const KNOWN_DIFFERENCES: [(&str, &str); 1] =
+    [("zero-replica-no-workload", "the tokens of one step are not the capacity of a replica")];
 
-fn memory(stored: Vec<Stored>) -> Memory {
-    let records = stored.into_iter().map(|given| {
+fn memory_from(capacities: Vec<StoredCapacity>) -> Memory {
+    let records = capacities.into_iter().map(|source| {
         let record = Record {
             model: "m".into(),
-            accelerator: given.acc,
-            gpus: given.gpu,
-            origin: given.from,
-            total_kv: given.total_kv,
-            effective: given.effective,
-            args: Some(given.params.into()),
+            accelerator: source.acc,
+            gpus: source.gpu,
+            origin: source.from,
+            total_kv: source.total_kv,
+            effective: source.effective,
+            args: Some(source.params.into()),
             at: Timestamp::UNIX_EPOCH,
         };
-        (Memory::key("ns", "m", &given.variant), record)
+        (Memory::key("ns", "m", &source.variant), record)
     });
     Memory { records: records.collect(), ..Memory::default() }
 }
 
 #[test]
-fn the_token_engine_answers_as_upstream() {
-    let Some(file) = vectors::<File>("saturation-v2.json") else { return };
+fn token_engine_matches_upstream() {
+    let Some(file) = load_vectors::<TokenVectors>("saturation-v2.json") else { return };
     let thresholds = Thresholds::default();
-    let mut differ = Vec::new();
-    for Case { name, steps, store } in file.cases {
-        let mut upstream = memory(store.unwrap_or_default());
+    let mut differing_cases = Vec::new();
+    for TokenCase { name, steps, store } in file.cases {
+        let mut upstream = memory_from(store.unwrap_or_default());
         let mut ours = upstream.clone();
         for Step { input, expected } in steps {
-            let pods = input.reps.unwrap_or_default().into_iter().map(|given| Replica {
-                pod: given.pod,
-                variant: given.variant,
-                accelerator: given.acc,
-                cost: given.cost,
-                tokens_in_use: given.tokens_in_use,
-                total_kv: given.total_kv,
-                queue: given.queue,
-                input: given.avg_in,
-                output: given.avg_out,
-                hit_rate: given.hit_rate,
+            let pods = input.reps.unwrap_or_default().into_iter().map(|source| Replica {
+                pod: source.pod,
+                variant: source.variant,
+                accelerator: source.acc,
+                cost: source.cost,
+                tokens_in_use: source.tokens_in_use,
+                total_kv: source.total_kv,
+                queue: source.queue,
+                input: source.avg_in,
+                output: source.avg_out,
+                hit_rate: source.hit_rate,
             });
             let pods: Vec<Replica> = pods.collect();
-            let states = input.states.into_iter().map(|Workload { variant, current, pending, gpu }| State {
+            let states = input.states.into_iter().map(|WorkloadState { variant, current, pending, gpu }| State {
                 variant,
                 current,
                 pending,
@@ -220,43 +220,52 @@ fn the_token_engine_answers_as_upstream() {
                 thresholds: &thresholds,
                 queue,
             };
-            let found = analyze(&model(Mode::Upstream), &pods, &states, &mut upstream);
+            let analysis = analyze(&model(Mode::Upstream), &pods, &states, &mut upstream);
             for (key, average) in &expected.history_averages {
                 assert_eq!(upstream.average(key), Some(*average), "{name}: {key}");
             }
             assert_eq!(upstream.history.len(), expected.history_averages.len(), "{name}");
-            for (what, value, wanted) in [
-                ("required", found.required, expected.required_capacity),
-                ("spare", found.spare, expected.spare_capacity),
-                ("demand", found.demand, expected.total_demand),
-                ("supply", found.supply, expected.total_supply),
-                ("utilization", found.utilization, expected.utilization),
+            for (quantity, value, expected_value) in [
+                ("required", analysis.required, expected.required_capacity),
+                ("spare", analysis.spare, expected.spare_capacity),
+                ("demand", analysis.demand, expected.total_demand),
+                ("supply", analysis.supply, expected.total_supply),
+                ("utilization", analysis.utilization, expected.utilization),
             ] {
-                assert!(near(value, wanted), "{name}: {what} is {value}, not {wanted}");
+                assert!(nearly_equal(value, expected_value), "{name}: {quantity} is {value}, not {expected_value}");
             }
-            assert_eq!(found.variants.len(), expected.variants.len(), "{name}");
-            for (variant, wanted) in found.variants.iter().zip(&expected.variants) {
+            assert_eq!(analysis.variants.len(), expected.variants.len(), "{name}");
+            for (variant, expected_variant) in analysis.variants.iter().zip(&expected.variants) {
                 assert_eq!(
                     (&variant.variant, &variant.accelerator, variant.ready, variant.pending),
-                    (&wanted.variant, &wanted.accelerator, wanted.replica_count, wanted.pending),
+                    (
+                        &expected_variant.variant,
+                        &expected_variant.accelerator,
+                        expected_variant.replica_count,
+                        expected_variant.pending
+                    ),
                     "{name}"
                 );
-                for (what, value, wanted) in [
-                    ("cost", variant.cost, wanted.cost),
-                    ("capacity", variant.capacity, wanted.per_replica_capacity),
-                    ("total", variant.total, wanted.total_capacity),
-                    ("demand", variant.demand, wanted.total_demand),
-                    ("utilization", variant.utilization, wanted.utilization),
+                for (quantity, value, expected_value) in [
+                    ("cost", variant.cost, expected_variant.cost),
+                    ("capacity", variant.capacity, expected_variant.per_replica_capacity),
+                    ("total", variant.total, expected_variant.total_capacity),
+                    ("demand", variant.demand, expected_variant.total_demand),
+                    ("utilization", variant.utilization, expected_variant.utilization),
                 ] {
-                    assert!(near(value, wanted), "{name}: {what} of {} is {value}, not {wanted}", variant.variant);
+                    assert!(
+                        nearly_equal(value, expected_value),
+                        "{name}: {quantity} of {} is {value}, not {expected_value}",
+                        variant.variant
+                    );
                 }
             }
-            if analyze(&model(Mode::Steersman), &pods, &states, &mut ours) != found {
-                differ.push(name.clone());
+            if analyze(&model(Mode::Steersman), &pods, &states, &mut ours) != analysis {
+                differing_cases.push(name.clone());
             }
         }
     }
-    differ_only_in(&OTHERWISE, &differ);
+    assert_known_differences(&KNOWN_DIFFERENCES, &differing_cases);
     for Estimate { avg_input, avg_output, capacity, max_batched_tokens, max_num_seqs } in
         file.estimate_capacity_from_params
     {
@@ -266,7 +275,7 @@ fn the_token_engine_answers_as_upstream() {
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+struct ArgumentVectors {
     cases: Vec<ArgumentCase>,
 }
 
@@ -280,8 +289,8 @@ struct ArgumentCase {
 }
 
 #[test]
-fn the_arguments_of_a_server_are_read_as_upstream_does() {
-    let Some(file) = vectors::<Arguments>("vllm-args.json") else { return };
+fn server_arguments_are_parsed_like_upstream() {
+    let Some(file) = load_vectors::<ArgumentVectors>("vllm-args.json") else { return };
     for ArgumentCase { name, command, args, env, expected } in file.cases {
         let container = Container {
             command: command.unwrap_or_default(),

@@ -1,5 +1,5 @@
-"""Stands in for PyTorch, which is gigabytes and is used only once a model is loaded. The reranking provider imports it
-and decorates one method with it when the server starts; whatever else is asked of it fails by name."""
+"""Stub for PyTorch, which is gigabytes large and is needed only to load a model. The reranking provider imports it and decorates one
+method with `no_grad` at server start; any other use fails with an AttributeError."""
 
 
 def no_grad():

@@ -1,4 +1,4 @@
-//! From the profiler's output to a graph in the cluster.
+//! The graph that is created from the profiler's output.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use steersman_plan::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH, REQUEST_U
 use steersman_plan::dynamo::{ObservedGraph, plan};
 use steersman_reconcile::{Failure, ObjectId};
 
-use super::{FINAL, World, a_request, now, output, spec};
+use super::{FINAL, TestEnv, now, output, request_snapshot, spec};
 
 const GRAPH: &str = "DynamoGraphDeployment qwen-dgd";
 
 #[test]
-fn the_graph_is_created_as_generated_under_our_name_with_our_labels_and_without_an_owner() {
-    let world = World::deployed(&spec("runtimeVersionOverride: 1.4.1"));
-    let graph = &world.objects[GRAPH];
+fn graph_is_created_with_labels_without_owner() {
+    let env = TestEnv::after_deployment(&spec("runtimeVersionOverride: 1.4.1"));
+    let graph = &env.objects[GRAPH];
     let want = json!({
         "apiVersion": "nvidia.com/v1beta1",
         "kind": "DynamoGraphDeployment",
@@ -37,34 +37,37 @@ fn the_graph_is_created_as_generated_under_our_name_with_our_labels_and_without_
         ] },
     });
     assert_eq!(*graph, want);
-    assert_eq!(json!(world.status().profiling_results.unwrap().selected_config), want);
-    assert_eq!(world.seen.object.annotations[GENERATED_GRAPH], "", "seen in the cluster, so its absence means deleted");
+    assert_eq!(json!(env.status().profiling_results.unwrap().selected_config), want);
+    assert_eq!(
+        env.snapshot.object.annotations[GENERATED_GRAPH], "",
+        "emptied once the graph exists, so that its absence means deleted"
+    );
 }
 
 #[test]
-fn a_version_set_at_ready_reaches_the_graph() {
-    let mut world = World::profiled(&spec("autoApply: false"));
-    world.edit(&spec("runtimeVersionOverride: 1.4.2\nautoApply: true"));
-    world.settle();
-    assert_eq!(world.objects[GRAPH]["spec"]["components"][0]["runtimeVersionOverride"], "1.4.2");
+fn runtime_version_set_at_ready_reaches_graph() {
+    let mut env = TestEnv::after_profiling(&spec("autoApply: false"));
+    env.edit_spec(&spec("runtimeVersionOverride: 1.4.2\nautoApply: true"));
+    env.settle();
+    assert_eq!(env.objects[GRAPH]["spec"]["components"][0]["runtimeVersionOverride"], "1.4.2");
 }
 
 #[test]
 fn overrides_name_the_graph() {
     let named = |metadata: Value| names::graph("qwen", json!({"metadata": metadata}).as_object());
     assert_eq!(named(json!({"name": "mine"})), "mine");
-    for nothing in [json!({"name": ""}), json!({}), json!(null), json!({"name": 7})] {
-        assert_eq!(named(nothing), "qwen-dgd");
+    for metadata in [json!({"name": ""}), json!({}), json!(null), json!({"name": 7})] {
+        assert_eq!(named(metadata), "qwen-dgd");
     }
-    let world = World::deployed(&spec(
+    let env = TestEnv::after_deployment(&spec(
         "overrides: {dgd: {apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, metadata: {name: mine}}}",
     ));
-    assert_eq!(world.status().dgd_name.as_deref(), Some("mine"));
-    assert!(world.created.contains(&"DynamoGraphDeployment mine".to_owned()));
+    assert_eq!(env.status().dgd_name.as_deref(), Some("mine"));
+    assert!(env.created.contains(&"DynamoGraphDeployment mine".to_owned()));
 }
 
 #[test]
-fn documents_come_in_any_order_and_bad_ones_are_passed_over() {
+fn unordered_documents_are_read_invalid_ones_skipped() {
     let text = "---
 apiVersion: nvidia.com/v1beta1
 kind: DynamoGraphDeployment
@@ -94,45 +97,45 @@ metadata: {name: b}
 }
 
 #[test]
-fn words_that_some_take_for_true_stay_words_on_the_way_from_the_profiler_into_the_cluster() {
-    let mut world = World::settled(&spec("autoApply: false"));
-    let words = "[y, N, 'yes', 'off', '1e3', '010', 'null', ' x', true, 1.5]";
-    world.deliver(&FINAL.replace("replicas: 1", &format!("podTemplate: {{args: {words}}}")));
-    world.edit(&spec(""));
-    world.settle();
-    let args = &world.objects[GRAPH]["spec"]["components"][0]["podTemplate"]["args"];
+fn ambiguous_yaml_scalars_remain_strings() {
+    let mut env = TestEnv::after_settling(&spec("autoApply: false"));
+    let scalars = "[y, N, 'yes', 'off', '1e3', '010', 'null', ' x', true, 1.5]";
+    env.deliver_result(&FINAL.replace("replicas: 1", &format!("podTemplate: {{args: {scalars}}}")));
+    env.edit_spec(&spec(""));
+    env.settle();
+    let args = &env.objects[GRAPH]["spec"]["components"][0]["podTemplate"]["args"];
     assert_eq!(*args, json!(["y", "N", "yes", "off", "1e3", "010", "null", " x", true, 1.5]));
 }
 
 #[test]
-fn a_graph_of_the_first_version_is_created_in_that_version() {
-    let mut world = World::settled(&spec("runtimeVersionOverride: 1.4.1"));
-    world.deliver(
+fn v1alpha1_graph_is_created_as_v1alpha1() {
+    let mut env = TestEnv::after_settling(&spec("runtimeVersionOverride: 1.4.1"));
+    env.deliver_result(
         "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec: {services: {Frontend: {replicas: 1}}}",
     );
-    let graph = &world.objects[GRAPH];
+    let graph = &env.objects[GRAPH];
     assert_eq!(graph["apiVersion"], "nvidia.com/v1alpha1");
     assert_eq!(graph["spec"]["services"]["Frontend"], json!({"replicas": 1, "runtimeVersionOverride": "1.4.1"}));
 }
 
 #[test]
-fn other_configurations_are_kept_where_the_profiler_delivers_them() {
-    let mut world = World::settled(&spec(""));
-    world.seen.output = Some(output(&[
+fn pareto_configurations_are_stored_in_status() {
+    let mut env = TestEnv::after_settling(&spec(""));
+    env.snapshot.output = Some(output(&[
         ("profiler_status", "success"),
         ("final_config.yaml", FINAL),
         ("pareto.yaml", "- {gpus: 4}\n- {gpus: 8}"),
     ]));
-    world.job(steersman_plan::dynamo::JobState::Complete);
-    world.settle();
+    env.set_job_state(steersman_plan::dynamo::JobState::Complete);
+    env.settle();
     assert_eq!(
-        json!(world.status().profiling_results.unwrap().pareto),
+        json!(env.status().profiling_results.unwrap().pareto),
         json!([{"config": {"gpus": 4}}, {"config": {"gpus": 8}}])
     );
 }
 
 #[test]
-fn a_graph_that_is_not_this_requests_is_left_alone_until_it_is_gone() {
+fn foreign_graph_blocks_deployment_until_deleted() {
     let ours = names::labels("qwen", "team-a");
     let graph = |labels: BTreeMap<String, String>, uid: &str| ObservedGraph {
         name: "qwen-dgd".into(),
@@ -149,103 +152,106 @@ fn a_graph_that_is_not_this_requests_is_left_alone_until_it_is_gone() {
         (graph(ours.clone(), "earlier"), "was made for an earlier request of the same name"),
         (graph(ours.clone(), ""), "was made for an earlier request of the same name"),
     ] {
-        let mut world = World::settled(&spec(""));
-        world.seen.graph = Some(found.clone());
-        world.notes.clear();
-        world.deliver(FINAL);
-        assert_eq!((world.phase(), world.seen.graph.as_ref()), (Phase::Deploying, Some(&found)));
-        let (status, reason, message) = world.says("DeploymentReady");
+        let mut env = TestEnv::after_settling(&spec(""));
+        env.snapshot.graph = Some(found.clone());
+        env.events.clear();
+        env.deliver_result(FINAL);
+        assert_eq!((env.phase(), env.snapshot.graph.as_ref()), (Phase::Deploying, Some(&found)));
+        let (status, reason, message) = env.condition_summary("DeploymentReady");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "DeploymentNameTaken"));
         assert!(message.starts_with(&format!("DGD qwen-dgd exists and {whose}; it is left as it is.")), "{message}");
-        assert_eq!(world.told(), ["SpecGenerated", "DeploymentCreationFailed"]);
-        assert_eq!(world.status().deployment_info, None);
-        assert_eq!(world.objects["ConfigMap planner-config-1a2b"]["metadata"]["ownerReferences"], Value::Null);
-        world.seen.graph = None;
-        world.settle();
-        assert_eq!(world.seen.graph.as_ref().unwrap().uid, "graph-1");
-        assert_eq!(world.told().last(), Some(&"DeploymentCreated"));
+        assert_eq!(env.event_reasons(), ["SpecGenerated", "DeploymentCreationFailed"]);
+        assert_eq!(env.status().deployment_info, None);
+        assert_eq!(env.objects["ConfigMap planner-config-1a2b"]["metadata"]["ownerReferences"], Value::Null);
+        env.snapshot.graph = None;
+        env.settle();
+        assert_eq!(env.snapshot.graph.as_ref().unwrap().uid, "graph-1");
+        assert_eq!(env.event_reasons().last(), Some(&"DeploymentCreated"));
     }
 }
 
 #[test]
-fn a_request_replaced_by_its_manifest_still_knows_which_graph_is_its() {
-    let replaced = |world: &mut World| world.seen.object.annotations.remove(GENERATED_GRAPH);
-    let forbidden = Failure {
+fn replaced_request_still_finds_its_graph() {
+    let remove_annotation = |env: &mut TestEnv| env.snapshot.object.annotations.remove(GENERATED_GRAPH);
+    let quota_failure = Failure {
         object: ObjectId::new("DynamoGraphDeployment", "team-a", "qwen-dgd"),
         message: "the API server answered 403: exceeded quota".into(),
         transient: true,
         conflict: false,
     };
-    let mut world = World::settled(&spec(""));
-    world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
-    world.job(steersman_plan::dynamo::JobState::Complete);
-    world.pass(Some(forbidden));
-    assert_eq!(world.phase(), Phase::Deploying);
-    assert_eq!(world.says("DeploymentReady").1, "DeploymentCreationFailed");
-    replaced(&mut world);
-    world.settle();
-    assert!(world.created.contains(&GRAPH.to_owned()), "it was never there, so nobody deleted it");
-    assert_eq!(world.says("DeploymentReady").1, "DeploymentInProgress");
+    let mut env = TestEnv::after_settling(&spec(""));
+    env.snapshot.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
+    env.set_job_state(steersman_plan::dynamo::JobState::Complete);
+    env.reconcile(Some(quota_failure));
+    assert_eq!(env.phase(), Phase::Deploying);
+    assert_eq!(env.condition_summary("DeploymentReady").1, "DeploymentCreationFailed");
+    remove_annotation(&mut env);
+    env.settle();
+    assert!(env.created.contains(&GRAPH.to_owned()), "the graph never existed, so that it was not deleted");
+    assert_eq!(env.condition_summary("DeploymentReady").1, "DeploymentInProgress");
 
-    let mut world = World::settled(&spec("autoApply: false"));
-    world.deliver(FINAL);
-    assert!(world.says("Succeeded").2.ends_with("yourself from annotation nvidia.com/generated-dgd-spec"));
-    replaced(&mut world);
-    world.settle();
-    assert!(world.says("Succeeded").2.ends_with("yourself from status.profilingResults.selectedConfig"));
-    let theirs =
+    let mut env = TestEnv::after_settling(&spec("autoApply: false"));
+    env.deliver_result(FINAL);
+    assert!(env.condition_summary("Succeeded").2.ends_with("yourself from annotation nvidia.com/generated-dgd-spec"));
+    remove_annotation(&mut env);
+    env.settle();
+    assert!(env.condition_summary("Succeeded").2.ends_with("yourself from status.profilingResults.selectedConfig"));
+    let foreign_graph =
         ObservedGraph { name: "qwen-dgd".into(), state: Some("successful".into()), ..ObservedGraph::default() };
-    world.seen.graph = Some(theirs);
-    world.edit(&spec(""));
-    world.settle();
-    assert_eq!((world.phase(), world.says("DeploymentReady").1.as_str()), (Phase::Deploying, "DeploymentNameTaken"));
-    assert_eq!(world.objects["ConfigMap planner-config-1a2b"]["metadata"]["ownerReferences"], Value::Null);
+    env.snapshot.graph = Some(foreign_graph);
+    env.edit_spec(&spec(""));
+    env.settle();
+    assert_eq!(
+        (env.phase(), env.condition_summary("DeploymentReady").1.as_str()),
+        (Phase::Deploying, "DeploymentNameTaken")
+    );
+    assert_eq!(env.objects["ConfigMap planner-config-1a2b"]["metadata"]["ownerReferences"], Value::Null);
 }
 
 #[test]
-fn a_graph_that_an_earlier_operator_made_for_this_request_is_followed() {
-    let mut world = World::settled(&spec(""));
-    world.seen.graph = Some(ObservedGraph {
+fn graph_of_earlier_operator_is_adopted() {
+    let mut env = TestEnv::after_settling(&spec(""));
+    env.snapshot.graph = Some(ObservedGraph {
         name: "qwen-dgd".into(),
         labels: names::labels("qwen", "team-a"),
         created: Some(now() + jiff::SignedDuration::from_mins(5)),
         state: Some("successful".into()),
         ..ObservedGraph::default()
     });
-    world.deliver(FINAL);
-    assert_eq!(world.phase(), Phase::Deployed);
-    assert!(!world.created.contains(&GRAPH.to_owned()));
+    env.deliver_result(FINAL);
+    assert_eq!(env.phase(), Phase::Deployed);
+    assert!(!env.created.contains(&GRAPH.to_owned()));
 }
 
 #[test]
-fn config_maps_belong_to_nobody_and_then_to_the_graph() {
-    let mut world = World::settled(&spec("autoApply: false"));
-    let stray = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: dgdr-output-qwen}\n---\napiVersion: v1\nkind: Secret\n\
+fn config_maps_become_owned_by_the_graph() {
+    let mut env = TestEnv::after_settling(&spec("autoApply: false"));
+    let other_objects = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: dgdr-output-qwen}\n---\napiVersion: v1\nkind: Secret\n\
                  metadata: {name: s}\n";
-    world.deliver(&format!("{FINAL}{stray}"));
-    let map = world.objects["ConfigMap planner-config-1a2b"].clone();
+    env.deliver_result(&format!("{FINAL}{other_objects}"));
+    let map = env.objects["ConfigMap planner-config-1a2b"].clone();
     assert_eq!(
         (&map["metadata"]["ownerReferences"], &map["data"]),
         (&Value::Null, &json!({"planner_config.json": "{}"}))
     );
     assert_eq!(map["metadata"]["labels"], json!(names::labels("qwen", "team-a")));
-    assert!(!world.seen.object.annotations[ADDITIONAL].contains("Secret"), "annotations are for everybody to read");
-    let note = world.notes.iter().find(|note| note.reason == "AdditionalResourcesSkipped").unwrap();
-    assert!(note.message.starts_with("Not created from the profiling output: Secret s. Only ConfigMaps are"));
-    world.edit(&spec(""));
-    world.settle();
+    assert!(!env.snapshot.object.annotations[ADDITIONAL].contains("Secret"), "annotations must not expose Secrets");
+    let event = env.events.iter().find(|event| event.reason == "AdditionalResourcesSkipped").unwrap();
+    assert!(event.message.starts_with("Not created from the profiling output: Secret s. Only ConfigMaps are"));
+    env.edit_spec(&spec(""));
+    env.settle();
     let owner = json!([{
         "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "name": "qwen-dgd", "uid": "graph-1",
         "controller": true, "blockOwnerDeletion": true,
     }]);
-    assert_eq!(world.objects["ConfigMap planner-config-1a2b"]["metadata"]["ownerReferences"], owner);
-    assert!(!world.objects.contains_key("Secret s") && !world.objects.contains_key("ConfigMap dgdr-output-qwen"));
-    assert_eq!(plan(&world.seen).writes.len(), 1, "the same is asked for in every pass");
+    assert_eq!(env.objects["ConfigMap planner-config-1a2b"]["metadata"]["ownerReferences"], owner);
+    assert!(!env.objects.contains_key("Secret s") && !env.objects.contains_key("ConfigMap dgdr-output-qwen"));
+    assert_eq!(plan(&env.snapshot).writes.len(), 1, "every reconcile plans the same write");
 }
 
 #[test]
-fn more_than_annotations_can_hold_is_refused_with_its_size() {
-    let object = a_request(&spec("")).object;
+fn oversized_output_is_rejected_with_its_size() {
+    let object = request_snapshot(&spec("")).object;
     let long = "x".repeat(ANNOTATION_LIMIT);
     let error = generate(&object, &output(&[("final_config.yaml", &FINAL.replace("'{}'", &long))])).unwrap_err();
     assert!(error.starts_with("additional resources YAML size (250"), "{error}");
@@ -259,38 +265,38 @@ fn more_than_annotations_can_hold_is_refused_with_its_size() {
 }
 
 #[test]
-fn a_lost_annotation_is_made_good_from_the_status() {
-    let mut world = World::profiled(&spec("autoApply: false"));
-    world.seen.object.annotations.remove(GENERATED_GRAPH);
-    world.edit(&spec(""));
-    world.settle();
-    assert_eq!(world.seen.graph.as_ref().unwrap().name, "qwen-dgd");
-    let mut world = World::profiled(&spec("autoApply: false"));
-    world.seen.object.annotations.remove(GENERATED_GRAPH);
-    world.seen.object.status.as_mut().unwrap().profiling_results = None;
-    world.edit(&spec(""));
-    world.settle();
-    assert_eq!(world.phase(), Phase::Deploying);
-    assert!(world.says("DeploymentReady").2.contains("Put the manifest back into the annotation"));
+fn removed_annotation_is_restored_from_status() {
+    let mut env = TestEnv::after_profiling(&spec("autoApply: false"));
+    env.snapshot.object.annotations.remove(GENERATED_GRAPH);
+    env.edit_spec(&spec(""));
+    env.settle();
+    assert_eq!(env.snapshot.graph.as_ref().unwrap().name, "qwen-dgd");
+    let mut env = TestEnv::after_profiling(&spec("autoApply: false"));
+    env.snapshot.object.annotations.remove(GENERATED_GRAPH);
+    env.snapshot.object.status.as_mut().unwrap().profiling_results = None;
+    env.edit_spec(&spec(""));
+    env.settle();
+    assert_eq!(env.phase(), Phase::Deploying);
+    assert!(env.condition_summary("DeploymentReady").2.contains("Put the manifest back into the annotation"));
 }
 
 #[test]
-fn the_name_is_the_statuss_then_the_manifests_then_the_requests() {
-    let mut world = World::profiled(&spec("autoApply: false"));
-    // A manifest under another name would be created where nobody looks for it.
-    let renamed = world.seen.object.annotations[GENERATED_GRAPH].replace("qwen-dgd", "renamed");
-    world.seen.object.annotations.insert(GENERATED_GRAPH.into(), renamed);
-    assert_eq!(name(&world.seen.object), "qwen-dgd");
-    world.edit(&spec(""));
-    let mut earlier = World::new(world.seen.clone());
-    world.settle();
-    assert_eq!(world.seen.graph.as_ref().unwrap().name, "qwen-dgd");
+fn graph_name_prefers_status_then_manifest() {
+    let mut env = TestEnv::after_profiling(&spec("autoApply: false"));
+    // A graph under another name would not be followed, so that the name in the status wins.
+    let renamed = env.snapshot.object.annotations[GENERATED_GRAPH].replace("qwen-dgd", "renamed");
+    env.snapshot.object.annotations.insert(GENERATED_GRAPH.into(), renamed);
+    assert_eq!(name(&env.snapshot.object), "qwen-dgd");
+    env.edit_spec(&spec(""));
+    let mut earlier = TestEnv::new(env.snapshot.clone());
+    env.settle();
+    assert_eq!(env.snapshot.graph.as_ref().unwrap().name, "qwen-dgd");
 
-    earlier.seen.object.status.as_mut().unwrap().dgd_name = None;
-    assert_eq!(name(&earlier.seen.object), "renamed");
+    earlier.snapshot.object.status.as_mut().unwrap().dgd_name = None;
+    assert_eq!(name(&earlier.snapshot.object), "renamed");
     earlier.settle();
     assert_eq!(earlier.status().dgd_name.as_deref(), Some("renamed"));
-    earlier.seen.object.status = None;
-    earlier.seen.object.annotations.clear();
-    assert_eq!(name(&earlier.seen.object), "qwen-dgd");
+    earlier.snapshot.object.status = None;
+    earlier.snapshot.object.annotations.clear();
+    assert_eq!(name(&earlier.snapshot.object), "qwen-dgd");
 }

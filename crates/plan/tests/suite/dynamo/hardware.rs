@@ -1,11 +1,11 @@
-//! Which GPUs are planned for.
+//! Discovery of the GPU hardware that profiling plans for.
 
 use serde_json::json;
 use steersman_api::dynamo::v1beta1::{Hardware, Phase};
 use steersman_plan::dynamo::hardware::{LABELS, ObservedExporter, ObservedHardware, ObservedNode, complete, dcgm, sku};
 use steersman_reconcile::Lookup;
 
-use super::{World, a_request, no_hardware, node, spec};
+use super::{TestEnv, no_hardware, node, request_snapshot, spec};
 
 fn gpu_node(name: &str, product: &str, count: &str, memory: &str) -> ObservedNode {
     node(
@@ -22,18 +22,18 @@ fn exporter(node: &str, metrics: &str) -> ObservedExporter {
     ObservedExporter { gpus: Lookup::Known(dcgm::read(node, metrics)) }
 }
 
-fn silent(why: &str) -> ObservedExporter {
+fn failed_exporter(why: &str) -> ObservedExporter {
     ObservedExporter { gpus: Lookup::Unknown(why.into()) }
 }
 
-fn found(asked: serde_json::Value, seen: &ObservedHardware) -> serde_json::Value {
-    let asked: Hardware = serde_json::from_value(asked).unwrap();
-    json!(complete(Some(&asked), seen).unwrap())
+fn completed_hardware(requested: serde_json::Value, cluster: &ObservedHardware) -> serde_json::Value {
+    let requested: Hardware = serde_json::from_value(requested).unwrap();
+    json!(complete(Some(&requested), cluster).unwrap())
 }
 
-fn refused(asked: serde_json::Value, seen: &ObservedHardware) -> String {
-    let asked: Hardware = serde_json::from_value(asked).unwrap();
-    let finding = complete(Some(&asked), seen).unwrap_err();
+fn discovery_error(requested: serde_json::Value, cluster: &ObservedHardware) -> String {
+    let requested: Hardware = serde_json::from_value(requested).unwrap();
+    let finding = complete(Some(&requested), cluster).unwrap_err();
     format!("{} {}", finding.message, finding.remedy)
 }
 
@@ -50,7 +50,7 @@ broken line {
 "#;
 
 #[test]
-fn every_model_is_the_type_that_it_says() {
+fn product_name_maps_to_gpu_sku() {
     for (model, want) in [
         ("NVIDIA GB200", "gb200_sxm"),
         ("NVIDIA GB10", "gb10"),
@@ -82,8 +82,8 @@ fn every_model_is_the_type_that_it_says() {
 }
 
 #[test]
-fn the_node_with_most_gpus_and_then_most_memory_is_planned_for_with_its_like() {
-    let seen = nodes(vec![
+fn largest_gpu_node_decides_discovered_hardware() {
+    let cluster = nodes(vec![
         gpu_node("a", "Tesla T4", "4", "15360"),
         gpu_node("b", "NVIDIA-H100-80GB-HBM3", "8", "81559"),
         gpu_node("c", "NVIDIA-A100-SXM4-80GB", "8", "81920"),
@@ -92,51 +92,51 @@ fn the_node_with_most_gpus_and_then_most_memory_is_planned_for_with_its_like() {
         node("f", &[]),
     ]);
     let want = json!({"gpuSku": "a100_sxm", "vramMb": 81920, "numGpusPerNode": 8, "totalGpus": 16, "rdma": false});
-    assert_eq!(found(json!({}), &seen), want);
+    assert_eq!(completed_hardware(json!({}), &cluster), want);
     let want = json!({"gpuSku": "t4", "vramMb": 15360, "numGpusPerNode": 4, "totalGpus": 4, "rdma": false});
-    assert_eq!(found(json!({"gpuSku": "t4"}), &seen), want);
+    assert_eq!(completed_hardware(json!({"gpuSku": "t4"}), &cluster), want);
 }
 
 #[test]
-fn what_the_request_says_stays_and_only_a_discovered_total_is_capped() {
-    let seen = nodes((0..9).map(|name| gpu_node(&name.to_string(), "NVIDIA H200", "8", "143771")).collect());
-    assert_eq!(found(json!({}), &seen)["totalGpus"], 32);
-    let asked = json!({"totalGpus": 64, "vramMb": 1.5, "interconnect": "own", "rdma": true});
+fn spec_hardware_wins_and_discovered_total_is_capped() {
+    let cluster = nodes((0..9).map(|name| gpu_node(&name.to_string(), "NVIDIA H200", "8", "143771")).collect());
+    assert_eq!(completed_hardware(json!({}), &cluster)["totalGpus"], 32);
+    let requested = json!({"totalGpus": 64, "vramMb": 1.5, "interconnect": "own", "rdma": true});
     let want = json!({
         "gpuSku": "h200_sxm", "vramMb": 1.5, "numGpusPerNode": 8, "totalGpus": 64, "interconnect": "own", "rdma": true,
     });
-    assert_eq!(found(asked, &seen), want);
+    assert_eq!(completed_hardware(requested, &cluster), want);
 }
 
 #[test]
-fn exporters_are_asked_first_and_tell_more() {
-    let mut seen = nodes(vec![
+fn exporters_take_precedence_over_node_labels() {
+    let mut cluster = nodes(vec![
         gpu_node("n1", "Tesla T4", "1", "1"),
         node("n2", &[("feature.node.kubernetes.io/rdma.available", "true")]),
     ]);
-    seen.exporters = Lookup::Known(vec![silent("HTTP GET failed"), exporter("n2", TWO_GPUS)]);
+    cluster.exporters = Lookup::Known(vec![failed_exporter("HTTP GET failed"), exporter("n2", TWO_GPUS)]);
     let want = json!({
         "gpuSku": "h100_sxm", "vramMb": 81559, "numGpusPerNode": 2, "totalGpus": 2, "interconnect": "nvlink", "rdma": true,
     });
-    assert_eq!(found(json!({}), &seen), want);
-    // Where they have none of the type, labels may.
-    assert_eq!(found(json!({"gpuSku": "t4"}), &seen)["numGpusPerNode"], 1);
+    assert_eq!(completed_hardware(json!({}), &cluster), want);
+    // The exporters report no T4, so that the node labels decide.
+    assert_eq!(completed_hardware(json!({"gpuSku": "t4"}), &cluster)["numGpusPerNode"], 1);
 }
 
 #[test]
-fn a_pod_for_rdma_counts_for_all_and_without_nodes_nobody_has_looked() {
-    let mut seen = ObservedHardware { nodes: Lookup::Unknown("forbidden".into()), ..no_hardware() };
-    seen.exporters = Lookup::Known(vec![exporter("n", &TWO_GPUS.replace("NVLINK", "OTHER"))]);
-    let hardware = found(json!({}), &seen);
+fn rdma_is_unknown_without_nodes_or_rdma_pod() {
+    let mut cluster = ObservedHardware { nodes: Lookup::Unknown("forbidden".into()), ..no_hardware() };
+    cluster.exporters = Lookup::Known(vec![exporter("n", &TWO_GPUS.replace("NVLINK", "OTHER"))]);
+    let hardware = completed_hardware(json!({}), &cluster);
     assert_eq!((&hardware["interconnect"], &hardware["rdma"]), (&json!("pcie"), &json!(null)));
-    seen.rdma_pod = true;
-    assert_eq!(found(json!({}), &seen)["rdma"], true);
+    cluster.rdma_pod = true;
+    assert_eq!(completed_hardware(json!({}), &cluster)["rdma"], true);
 }
 
 #[test]
-fn what_cannot_be_found_out_says_why_from_both_sides() {
-    let mut seen = no_hardware();
-    let text = refused(json!({}), &seen);
+fn failed_discovery_names_cause_of_both_sources() {
+    let mut cluster = no_hardware();
+    let text = discovery_error(json!({}), &cluster);
     assert!(text.starts_with(
         "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
          namespace, or set spec.hardware.{gpuSku,vramMb,numGpusPerNode} explicitly."
@@ -145,137 +145,137 @@ fn what_cannot_be_found_out_says_why_from_both_sides() {
     let cases: [(Change, &str); 8] = [
         (|_| (), "Cause: gpu operator is not installed gpu-operator; no nodes found in cluster"),
         (
-            |seen| seen.gpu_operator = true,
+            |cluster| cluster.gpu_operator = true,
             "DCGM is not enabled in the GPU Operator (check GPU Operator configuration and",
         ),
         (
-            |seen| seen.exporters = Lookup::Unknown("timeout".into()),
+            |cluster| cluster.exporters = Lookup::Unknown("timeout".into()),
             "listing DCGM exporter pods failed: list pods: timeout",
         ),
         (
-            |seen| seen.exporters = Lookup::Known(vec![silent("no route")]),
+            |cluster| cluster.exporters = Lookup::Known(vec![failed_exporter("no route")]),
             "failed to scrape any DCGM exporter pod: [no route]",
         ),
         (
-            |seen| seen.exporters = Lookup::Known(vec![exporter("n", "up 1")]),
+            |cluster| cluster.exporters = Lookup::Known(vec![exporter("n", "up 1")]),
             "no GPU metrics could be parsed from any DCGM pod",
         ),
         (
-            |seen| seen.nodes = Lookup::Known(vec![node("a", &[])]),
+            |cluster| cluster.nodes = Lookup::Known(vec![node("a", &[])]),
             "no nodes with NVIDIA GPU Feature Discovery labels found (checked 1 nodes). Ensure GPU nodes have labels: \
              nvidia.com/gpu.count, nvidia.com/gpu.product, nvidia.com/gpu.memory",
         ),
-        (|seen| seen.nodes = Lookup::Unknown("forbidden".into()), "failed to list cluster nodes: forbidden"),
+        (|cluster| cluster.nodes = Lookup::Unknown("forbidden".into()), "failed to list cluster nodes: forbidden"),
         (
-            |seen| seen.by_labels = false,
+            |cluster| cluster.by_labels = false,
             "no GPU metrics could be parsed from any DCGM pod; node-label discovery is disabled",
         ),
     ];
     for (set, why) in cases {
-        set(&mut seen);
-        let text = refused(json!({}), &seen);
+        set(&mut cluster);
+        let text = discovery_error(json!({}), &cluster);
         assert!(text.contains(why), "{text}");
     }
-    let text = refused(json!({"gpuSku": "l4"}), &nodes(vec![gpu_node("a", "Tesla T4", "1", "1")]));
+    let text = discovery_error(json!({"gpuSku": "l4"}), &nodes(vec![gpu_node("a", "Tesla T4", "1", "1")]));
     assert!(text.contains("labels matching SKU \"l4\" found (checked 1 nodes)"), "{text}");
 }
 
-/// There is one on every node, and a condition holds no more than 32,768 characters.
+/// An exporter runs on every node, and a condition message holds at most 32,768 characters.
 #[test]
-fn of_many_exporters_that_do_not_answer_three_are_named_and_it_is_told_once() {
-    let mut seen = no_hardware();
-    let silent_ones =
-        (0..1_000).map(|node| silent(&format!("node-{node}: connection refused after {}", "x".repeat(80))));
-    seen.exporters = Lookup::Known(silent_ones.collect());
-    let text = refused(json!({}), &seen);
+fn only_three_unreachable_exporters_are_named() {
+    let mut cluster = no_hardware();
+    let failed_exporters =
+        (0..1_000).map(|node| failed_exporter(&format!("node-{node}: connection refused after {}", "x".repeat(80))));
+    cluster.exporters = Lookup::Known(failed_exporters.collect());
+    let text = discovery_error(json!({}), &cluster);
     assert!(text.contains("node-2:") && !text.contains("node-3:"), "{text}");
     assert!(text.contains(", and 997 more like these]"), "{text}");
 }
 
 #[test]
-fn a_finding_that_no_condition_can_hold_is_told_once() {
-    let mut seen = a_request("model: m\nimage: planner:1.4.0");
-    seen.hardware = ObservedHardware { exporters: Lookup::Unknown("x".repeat(40_000)), ..no_hardware() };
-    let mut world = World::new(seen);
+fn oversized_finding_is_truncated_and_reported_once() {
+    let mut snapshot = request_snapshot("model: m\nimage: planner:1.4.0");
+    snapshot.hardware = ObservedHardware { exporters: Lookup::Unknown("x".repeat(40_000)), ..no_hardware() };
+    let mut env = TestEnv::new(snapshot);
     for _ in 0..4 {
-        world.pass(None);
+        env.reconcile(None);
     }
-    assert_eq!(world.told(), ["ValidationFailed"]);
-    assert!(world.says("Validation").2.ends_with("(cut)"));
+    assert_eq!(env.event_reasons(), ["ValidationFailed"]);
+    assert!(env.condition_summary("Validation").2.ends_with("(cut)"));
 }
 
 #[test]
-fn a_gpu_that_nobody_knows_is_told_with_the_ones_that_are_known() {
+fn unknown_gpu_is_rejected_with_known_skus() {
     let unknown = nodes(vec![
         gpu_node("a", "NVIDIA RTX 6000 Ada", "2", "49140"),
         gpu_node("b", "NVIDIA GeForce RTX 4090", "2", "24564"),
     ]);
-    let text = refused(json!({}), &unknown);
+    let text = discovery_error(json!({}), &unknown);
     assert!(text.contains("the GPU of node a, \"NVIDIA RTX 6000 Ada\", is none that the profiler knows"), "{text}");
     assert!(text.contains("Set spec.hardware.gpuSku to the nearest of gb200_sxm, gb10,"), "{text}");
-    let mut world = World::new(a_request("model: m\nimage: i:1.0.0"));
-    world.seen.hardware = unknown;
-    world.settle();
-    assert_eq!(world.phase(), Phase::Pending);
-    // Two kinds of unknown GPUs are not one.
-    assert_eq!(steersman_plan::dynamo::hardware::discover(None, &world.seen.hardware).unwrap().nodes, 1);
+    let mut env = TestEnv::new(request_snapshot("model: m\nimage: i:1.0.0"));
+    env.snapshot.hardware = unknown;
+    env.settle();
+    assert_eq!(env.phase(), Phase::Pending);
+    // Two different unknown products are not counted as one.
+    assert_eq!(steersman_plan::dynamo::hardware::discover(None, &env.snapshot.hardware).unwrap().nodes, 1);
 }
 
 #[test]
-fn discovered_hardware_is_written_to_the_request_before_the_job_is_made_from_it() {
-    let mut world = World::new(a_request("model: m\nimage: i:1.0.0\nhardware: {gpuSku: t4}"));
-    world.seen.hardware = nodes(vec![gpu_node("a", "Tesla T4", "4", "15360")]);
-    world.settle();
-    assert_eq!((world.phase(), world.seen.object.generation), (Phase::Profiling, Some(2)));
-    assert_eq!(world.status().observed_generation, Some(2));
-    let args = &world.objects["Job profile-qwen"]["spec"]["template"]["spec"]["containers"][0]["args"];
+fn discovered_hardware_is_patched_before_job_creation() {
+    let mut env = TestEnv::new(request_snapshot("model: m\nimage: i:1.0.0\nhardware: {gpuSku: t4}"));
+    env.snapshot.hardware = nodes(vec![gpu_node("a", "Tesla T4", "4", "15360")]);
+    env.settle();
+    assert_eq!((env.phase(), env.snapshot.object.generation), (Phase::Profiling, Some(2)));
+    assert_eq!(env.status().observed_generation, Some(2));
+    let args = &env.objects["Job profile-qwen"]["spec"]["template"]["spec"]["containers"][0]["args"];
     let config: serde_json::Value = serde_json::from_str(args[1].as_str().unwrap()).unwrap();
     let want = json!({"gpuSku": "t4", "vramMb": 15360, "numGpusPerNode": 4, "totalGpus": 4, "rdma": false});
     assert_eq!(config["hardware"], want);
-    // What is discovered later changes nothing any more.
-    world.seen.hardware = no_hardware();
-    assert!(!world.pass(None));
+    // Later discoveries do not change the spec.
+    env.snapshot.hardware = no_hardware();
+    assert!(!env.reconcile(None));
 }
 
 #[test]
-fn optional_facts_are_not_waited_for() {
-    let given = spec("").replace(", interconnect: nvlink, rdma: false", "");
-    assert_eq!(World::settled(&given).phase(), Phase::Profiling);
-    let without_total = given.replace(", totalGpus: 8", "");
-    assert_eq!(World::settled(&without_total).phase(), Phase::Pending);
+fn optional_hardware_fields_are_not_awaited() {
+    let without_optional = spec("").replace(", interconnect: nvlink, rdma: false", "");
+    assert_eq!(TestEnv::after_settling(&without_optional).phase(), Phase::Profiling);
+    let no_total = without_optional.replace(", totalGpus: 8", "");
+    assert_eq!(TestEnv::after_settling(&no_total).phase(), Phase::Pending);
 }
 
 #[test]
-fn a_node_with_two_exporters_counts_once() {
-    let mut seen = no_hardware();
+fn node_with_two_exporters_counts_once() {
+    let mut cluster = no_hardware();
     let one = TWO_GPUS.replace("gpu=\"1\"", "other=\"1\"");
-    seen.exporters = Lookup::Known(vec![exporter("a", &one), exporter("a", TWO_GPUS), exporter("b", TWO_GPUS)]);
-    let hardware = found(json!({}), &seen);
+    cluster.exporters = Lookup::Known(vec![exporter("a", &one), exporter("a", TWO_GPUS), exporter("b", TWO_GPUS)]);
+    let hardware = completed_hardware(json!({}), &cluster);
     assert_eq!((&hardware["numGpusPerNode"], &hardware["totalGpus"]), (&json!(2), &json!(4)));
 }
 
 #[test]
-fn an_exporter_of_another_type_leaves_the_word_to_the_labels_and_both_say_why_not() {
-    let mut seen = nodes(vec![gpu_node("a", "Tesla T4", "1", "15360")]);
-    seen.exporters = Lookup::Known(vec![exporter("b", TWO_GPUS)]);
-    let text = refused(json!({"gpuSku": "l4"}), &seen);
+fn unmatched_sku_names_both_discovery_sources() {
+    let mut cluster = nodes(vec![gpu_node("a", "Tesla T4", "1", "15360")]);
+    cluster.exporters = Lookup::Known(vec![exporter("b", TWO_GPUS)]);
+    let text = discovery_error(json!({"gpuSku": "l4"}), &cluster);
     let both =
         "no GPU nodes matching SKU \"l4\" found; no nodes with NVIDIA GPU Feature Discovery labels matching SKU \"l4\"";
     assert!(text.contains(both), "{text}");
 }
 
 #[test]
-fn without_the_right_to_see_nodes_exporters_are_enough() {
-    let mut seen = ObservedHardware { by_labels: false, nodes: Lookup::Unknown("off".into()), ..no_hardware() };
-    seen.exporters = Lookup::Known(vec![exporter("a", TWO_GPUS)]);
+fn exporters_suffice_without_node_permission() {
+    let mut cluster = ObservedHardware { by_labels: false, nodes: Lookup::Unknown("off".into()), ..no_hardware() };
+    cluster.exporters = Lookup::Known(vec![exporter("a", TWO_GPUS)]);
     let want = json!({
         "gpuSku": "h100_sxm", "vramMb": 81559, "numGpusPerNode": 2, "totalGpus": 2, "interconnect": "nvlink",
     });
-    assert_eq!(found(json!({}), &seen), want, "and of what only nodes tell nothing is said");
+    assert_eq!(completed_hardware(json!({}), &cluster), want, "rdma stays unset, because only nodes report it");
 }
 
 #[test]
-fn labels_that_count_are_all_that_needs_to_be_kept() {
+fn discovery_reads_only_the_listed_labels() {
     let mut all = gpu_node("a", "NVIDIA H200", "8", "143771");
     all.labels.extend([
         ("nvidia.com/rdma.present".to_owned(), "true".to_owned()),
@@ -284,40 +284,40 @@ fn labels_that_count_are_all_that_needs_to_be_kept() {
     let mut trimmed = all.clone();
     trimmed.labels.retain(|label, _| LABELS.contains(&label.as_str()));
     assert_eq!(trimmed.labels.len(), 4);
-    assert_eq!(found(json!({}), &nodes(vec![all])), found(json!({}), &nodes(vec![trimmed])));
+    assert_eq!(completed_hardware(json!({}), &nodes(vec![all])), completed_hardware(json!({}), &nodes(vec![trimmed])));
 }
 
 #[test]
-fn a_request_waits_without_a_verdict_while_somebody_looks_and_is_told_of_once() {
-    let mut world = World::new(a_request("model: m\nimage: i:1.0.0"));
-    world.seen.hardware = ObservedHardware::awaited();
-    world.settle();
-    assert_eq!(world.phase(), Phase::Pending);
-    assert_eq!(world.says("Profiling").1, "DiscoveringHardware");
-    let judged = world.status().conditions.iter().any(|known| known.type_ == "Validation");
-    assert!(!judged, "nothing is wrong yet, and nothing right");
-    assert_eq!(world.told(), ["Initialized"]);
+fn pending_discovery_is_reported_once_without_validation() {
+    let mut env = TestEnv::new(request_snapshot("model: m\nimage: i:1.0.0"));
+    env.snapshot.hardware = ObservedHardware::awaited();
+    env.settle();
+    assert_eq!(env.phase(), Phase::Pending);
+    assert_eq!(env.condition_summary("Profiling").1, "DiscoveringHardware");
+    let validated = env.status().conditions.iter().any(|known| known.type_ == "Validation");
+    assert!(!validated, "there is no Validation condition before discovery ends");
+    assert_eq!(env.event_reasons(), ["Initialized"]);
 
-    world.seen.hardware = no_hardware();
-    world.settle();
-    assert_eq!((world.phase(), world.says("Validation").1.as_str()), (Phase::Pending, "ValidationFailed"));
-    assert_eq!(world.told(), ["Initialized", "ValidationFailed"]);
+    env.snapshot.hardware = no_hardware();
+    env.settle();
+    assert_eq!((env.phase(), env.condition_summary("Validation").1.as_str()), (Phase::Pending, "ValidationFailed"));
+    assert_eq!(env.event_reasons(), ["Initialized", "ValidationFailed"]);
 
-    // An operator that starts again has to look first, and takes nothing back until it has.
-    let before = world.status();
-    world.seen.hardware = ObservedHardware::awaited();
-    assert!(!world.pass(None));
-    assert_eq!(world.status(), before);
+    // After a restart the operator keeps the status until discovery has finished again.
+    let before = env.status();
+    env.snapshot.hardware = ObservedHardware::awaited();
+    assert!(!env.reconcile(None));
+    assert_eq!(env.status(), before);
 
-    world.seen.hardware = nodes(vec![gpu_node("a", "NVIDIA H200", "8", "143771")]);
-    world.settle();
-    assert_eq!(world.phase(), Phase::Profiling);
+    env.snapshot.hardware = nodes(vec![gpu_node("a", "NVIDIA H200", "8", "143771")]);
+    env.settle();
+    assert_eq!(env.phase(), Phase::Profiling);
 }
 
 #[test]
-fn nobody_is_waited_for_where_everything_is_given() {
-    let mut world = World::new(a_request(&spec("")));
-    world.seen.hardware = ObservedHardware::awaited();
-    world.settle();
-    assert_eq!(world.phase(), Phase::Profiling);
+fn complete_spec_hardware_needs_no_discovery() {
+    let mut env = TestEnv::new(request_snapshot(&spec("")));
+    env.snapshot.hardware = ObservedHardware::awaited();
+    env.settle();
+    assert_eq!(env.phase(), Phase::Profiling);
 }

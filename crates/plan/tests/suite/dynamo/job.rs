@@ -1,4 +1,4 @@
-//! The profiling Job, item by item of the document that asked for it.
+//! The profiling Job. Tests are numbered by the items of the requirements document.
 
 use serde_json::{Value, json};
 use steersman_api::convert::convert;
@@ -6,25 +6,25 @@ use steersman_plan::dynamo::asked::mark as mark_of;
 use steersman_plan::dynamo::{ObservedBinding, Snapshot, plan};
 use steersman_reconcile::WriteOp;
 
-use super::{IMAGE, World, a_request, spec, the_job, yaml};
+use super::{IMAGE, TestEnv, planned_job, request_snapshot, spec, yaml};
 
-/// The Job that this request leads to.
-fn job_of(seen: Snapshot) -> Value {
-    let mut world = World::new(seen);
-    while plan(&world.seen).writes.iter().all(|write| !matches!(write, WriteOp::Owned(_))) {
-        assert!(world.pass(None), "no Job comes: {:?}", world.seen.object.status);
+/// Reconciles until the plan contains the Job.
+fn job_from_snapshot(snapshot: Snapshot) -> Value {
+    let mut env = TestEnv::new(snapshot);
+    while plan(&env.snapshot).writes.iter().all(|write| !matches!(write, WriteOp::Owned(_))) {
+        assert!(env.reconcile(None), "the plan never contains a Job: {:?}", env.snapshot.object.status);
     }
-    the_job(&plan(&world.seen))
+    planned_job(&plan(&env.snapshot))
 }
 
 fn job(more: &str) -> Value {
-    job_of(a_request(&spec(more)))
+    job_from_snapshot(request_snapshot(&spec(more)))
 }
 
-fn annotated(key: &str, value: &str) -> Value {
-    let mut seen = a_request(&spec(""));
-    seen.object.annotations.insert(key.into(), value.into());
-    job_of(seen)
+fn job_with_annotation(key: &str, value: &str) -> Value {
+    let mut snapshot = request_snapshot(&spec(""));
+    snapshot.object.annotations.insert(key.into(), value.into());
+    job_from_snapshot(snapshot)
 }
 
 fn pod(job: &Value) -> &Value {
@@ -32,7 +32,7 @@ fn pod(job: &Value) -> &Value {
 }
 
 #[test]
-fn item_4_1_the_whole_spec_goes_to_the_profiler_as_json() {
+fn item_4_1_spec_reaches_profiler_as_json() {
     let job = job("backend: vllm\nsla: {ttft: 500, itl: 12.5}\nfeatures: {mocker: {enabled: true}}");
     let args = pod(&job)["containers"][0]["args"].as_array().unwrap();
     assert_eq!((&args[0], &args[2], &args[3]), (&json!("--config"), &json!("--output-dir"), &json!("/data")));
@@ -41,10 +41,10 @@ fn item_4_1_the_whole_spec_goes_to_the_profiler_as_json() {
     assert_eq!(config, want);
 }
 
-/// The table of the document: a request of v1alpha1, as it is stored, and the place of each of its fields.
+/// A converted v1alpha1 request: each field of the document's table has its place in the Job.
 #[test]
-fn item_4_1_each_field_of_the_earlier_version_has_its_place_in_the_job() {
-    let earlier = yaml(
+fn item_4_1_v1alpha1_fields_reach_job() {
+    let v1alpha1_request = yaml(
         "apiVersion: nvidia.com/v1alpha1
 kind: DynamoGraphDeploymentRequest
 metadata: {name: qwen, namespace: team-a}
@@ -63,11 +63,11 @@ spec:
   deploymentOverrides: {workersImage: workers:1.3.0}
 ",
     );
-    let stored = convert(earlier, "nvidia.com/v1beta1").unwrap().object;
-    let mut seen = a_request(&stored["spec"].to_string());
-    seen.object.spec.hardware = a_request(&spec("")).object.spec.hardware;
-    seen.object.annotations = serde_json::from_value(stored["metadata"]["annotations"].clone()).unwrap();
-    let job = job_of(seen);
+    let converted_object = convert(v1alpha1_request, "nvidia.com/v1beta1").unwrap().object;
+    let mut snapshot = request_snapshot(&converted_object["spec"].to_string());
+    snapshot.object.spec.hardware = request_snapshot(&spec("")).object.spec.hardware;
+    snapshot.object.annotations = serde_json::from_value(converted_object["metadata"]["annotations"].clone()).unwrap();
+    let job = job_from_snapshot(snapshot);
     let pod = pod(&job);
     let profiler = &pod["containers"][0];
     let config: Value = serde_json::from_str(profiler["args"][1].as_str().unwrap()).unwrap();
@@ -145,12 +145,12 @@ spec:
     let mut found = job.clone();
     found["spec"]["template"]["spec"]["containers"][0]["args"] = json!([]);
     let mark = found["metadata"]["annotations"].as_object_mut().unwrap().remove("steersman.dev/accepted-spec").unwrap();
-    assert_eq!(mark, mark_of(&a_request(&spec("")).object.spec));
+    assert_eq!(mark, mark_of(&request_snapshot(&spec("")).object.spec));
     assert_eq!(found, want);
 }
 
 #[test]
-fn item_4_3_resources_tolerations_and_node_selector_come_from_the_overrides() {
+fn item_4_3_overrides_apply_to_pod_template() {
     let job = job("overrides:
   profilingJob:
     backoffLimit: 2
@@ -200,22 +200,22 @@ fn item_4_3_resources_tolerations_and_node_selector_come_from_the_overrides() {
 }
 
 #[test]
-fn item_4_3_a_container_without_the_profilers_name_is_taken_for_it_and_nothing_is_set_by_default() {
-    let with = job(
+fn item_4_3_other_container_name_means_profiler() {
+    let with_limits = job(
         "overrides: {profilingJob: {template: {spec: {containers: [{name: main, resources: {limits: {cpu: 1}}}]}}}}",
     );
-    assert_eq!(pod(&with)["containers"][0]["resources"], json!({"limits": {"cpu": 1}}));
-    assert_eq!(pod(&with)["containers"].as_array().unwrap().len(), 2);
-    let without = job("overrides: {profilingJob: {template: {spec: {containers: []}}}}");
+    assert_eq!(pod(&with_limits)["containers"][0]["resources"], json!({"limits": {"cpu": 1}}));
+    assert_eq!(pod(&with_limits)["containers"].as_array().unwrap().len(), 2);
+    let without_containers = job("overrides: {profilingJob: {template: {spec: {containers: []}}}}");
     for field in ["tolerations", "nodeSelector", "affinity"] {
-        assert_eq!(pod(&without)[field], Value::Null);
+        assert_eq!(pod(&without_containers)[field], Value::Null);
     }
 }
 
 #[test]
-fn item_4_4_the_config_map_of_the_annotation_is_mounted() {
+fn item_4_4_annotated_config_map_is_mounted() {
     for (value, key) in [(r#"{"name":"base"}"#, "disagg.yaml"), (r#"{"name":"base","key":"a.yaml"}"#, "a.yaml")] {
-        let job = annotated("nvidia.com/dgdr-config-map-ref", value);
+        let job = job_with_annotation("nvidia.com/dgdr-config-map-ref", value);
         let volume = json!({
             "name": "profiling-config",
             "configMap": {"name": "base", "items": [{"key": key, "path": "disagg.yaml"}]},
@@ -228,19 +228,19 @@ fn item_4_4_the_config_map_of_the_annotation_is_mounted() {
 }
 
 #[test]
-fn item_4_5_the_output_goes_to_the_claim_of_the_annotation_or_to_nowhere() {
-    let claimed = annotated("nvidia.com/dgdr-output-pvc", "results");
+fn item_4_5_output_volume_uses_annotated_claim() {
+    let with_claim = job_with_annotation("nvidia.com/dgdr-output-pvc", "results");
     let volume = json!({"name": "profiling-output", "persistentVolumeClaim": {"claimName": "results"}});
-    assert_eq!(pod(&claimed)["volumes"], json!([volume]));
+    assert_eq!(pod(&with_claim)["volumes"], json!([volume]));
     assert_eq!(pod(&job(""))["volumes"], json!([{"name": "profiling-output", "emptyDir": {}}]));
 }
 
 #[test]
-fn item_4_5_the_model_cache_is_mounted_where_it_is_wanted() {
+fn item_4_5_model_cache_is_mounted() {
     for (more, path) in [("", "/opt/model-cache"), (", pvcMountPath: /m", "/m")] {
-        let mut seen = a_request(&spec(&format!("modelCache: {{pvcName: weights{more}}}")));
-        seen.named.model_cache = Some(true);
-        let job = job_of(seen);
+        let mut snapshot = request_snapshot(&spec(&format!("modelCache: {{pvcName: weights{more}}}")));
+        snapshot.named.model_cache = Some(true);
+        let job = job_from_snapshot(snapshot);
         let volume =
             json!({"name": "model-cache", "persistentVolumeClaim": {"claimName": "weights", "readOnly": true}});
         assert_eq!(pod(&job)["volumes"][1], volume);
@@ -250,43 +250,43 @@ fn item_4_5_the_model_cache_is_mounted_where_it_is_wanted() {
 }
 
 #[test]
-fn item_4_6_one_job_of_one_name_is_ever_asked_for() {
-    let world = World::deployed(&spec(""));
-    assert_eq!(world.created.iter().filter(|name| name.starts_with("Job ")).count(), 1);
-    assert_eq!(world.status().profiling_job_name.as_deref(), Some("profile-qwen"));
+fn item_4_6_only_one_job_is_created() {
+    let env = TestEnv::after_deployment(&spec(""));
+    assert_eq!(env.created.iter().filter(|name| name.starts_with("Job ")).count(), 1);
+    assert_eq!(env.status().profiling_job_name.as_deref(), Some("profile-qwen"));
 }
 
 #[test]
-fn item_4_7_simulated_workers_choose_the_earlier_profilers_simulated_output() {
+fn item_4_7_mocker_selects_simulated_output() {
     let graph = |name: &str| {
         format!("apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec: {{components: [{{name: {name}}}]}}")
     };
     for (more, want) in [("", "real"), ("features: {mocker: {enabled: true}}", "simulated")] {
-        let mut world = World::settled(&spec(more));
-        world.seen.output = Some(super::output(&[
+        let mut env = TestEnv::after_settling(&spec(more));
+        env.snapshot.output = Some(super::output(&[
             ("config_with_planner.yaml", &graph("real")),
             ("mocker_config_with_planner.yaml", &graph("simulated")),
         ]));
-        world.job(steersman_plan::dynamo::JobState::Complete);
-        world.settle();
-        let graph = &world.objects["DynamoGraphDeployment qwen-dgd"];
+        env.set_job_state(steersman_plan::dynamo::JobState::Complete);
+        env.settle();
+        let graph = &env.objects["DynamoGraphDeployment qwen-dgd"];
         assert_eq!(graph["spec"]["components"][0]["name"], want);
     }
 }
 
 #[test]
-fn infrastructure_is_told_only_where_it_is_configured() {
-    let mut seen = a_request(&spec(""));
-    seen.settings.infrastructure =
+fn only_configured_infrastructure_reaches_profiler_env() {
+    let mut snapshot = request_snapshot(&spec(""));
+    snapshot.settings.infrastructure =
         [("NATS_SERVER".into(), "nats://x:4222".into()), ("ETCD_ENDPOINTS".into(), String::new())].into();
-    let job = job_of(seen);
+    let job = job_from_snapshot(snapshot);
     let names: Vec<&str> =
         pod(&job)["containers"][0]["env"].as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["DGDR_NAME", "DGDR_NAMESPACE", "DGDR_UID", "HUGGING_FACE_HUB_TOKEN", "NATS_SERVER"]);
 }
 
 #[test]
-fn the_sidecar_reaches_the_api_even_where_the_pod_gets_no_token() {
+fn sidecar_mounts_token_without_automount() {
     let job =
         job("overrides: {profilingJob: {template: {spec: {automountServiceAccountToken: false, containers: []}}}}");
     let mount = json!({
@@ -300,7 +300,7 @@ fn the_sidecar_reaches_the_api_even_where_the_pod_gets_no_token() {
 }
 
 #[test]
-fn the_merging_program_is_installed_where_there_is_something_to_merge_and_wins_over_what_collides() {
+fn override_tool_is_installed_despite_name_collisions() {
     let job = job("overrides:
   dgd: {apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, spec: {}}
   profilingJob:
@@ -320,18 +320,18 @@ fn the_merging_program_is_installed_where_there_is_something_to_merge_and_wins_o
 }
 
 #[test]
-fn the_account_belongs_to_nobody_and_a_binding_to_another_role_is_replaced() {
-    let mut seen = a_request(&spec(""));
-    seen.binding = Some(ObservedBinding { uid: "old".into(), cluster_role: "other".into() });
-    let mut world = World::new(seen);
-    world.settle();
-    assert_eq!(world.seen.binding.as_ref().unwrap().cluster_role, "dgdr-profiling");
-    let binding = &world.objects["RoleBinding dgdr-profiling-job-binding"];
+fn role_binding_to_other_role_is_replaced() {
+    let mut snapshot = request_snapshot(&spec(""));
+    snapshot.binding = Some(ObservedBinding { uid: "old".into(), cluster_role: "other".into() });
+    let mut env = TestEnv::new(snapshot);
+    env.settle();
+    assert_eq!(env.snapshot.binding.as_ref().unwrap().cluster_role, "dgdr-profiling");
+    let binding = &env.objects["RoleBinding dgdr-profiling-job-binding"];
     assert_eq!(binding["subjects"][0]["name"], "dgdr-profiling-job");
     assert_eq!(binding["metadata"]["ownerReferences"], Value::Null);
-    let mut seen = a_request(&spec(""));
-    seen.settings.profiling_cluster_role = None;
-    let mut world = World::new(seen);
-    world.settle();
-    assert_eq!(world.created, ["Job profile-qwen"]);
+    let mut snapshot = request_snapshot(&spec(""));
+    snapshot.settings.profiling_cluster_role = None;
+    let mut env = TestEnv::new(snapshot);
+    env.settle();
+    assert_eq!(env.created, ["Job profile-qwen"]);
 }

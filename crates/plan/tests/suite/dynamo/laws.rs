@@ -1,4 +1,4 @@
-//! What holds for every request, however odd, in every situation.
+//! Properties that hold for every request in every state of the cluster.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use steersman_plan::dynamo::{
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
 use steersman_reconcile::{Failure, Lookup, ObjectId, Outcome, WriteOp};
 
-use super::{FINAL, World, a_request, node, now, spec, stored, written};
+use super::{FINAL, TestEnv, node, now, request_snapshot, spec, stored_status, written_object_id};
 
-/// Stands where values of Secrets can be, and may come up nowhere but in the Job that was given it.
+/// Value of an environment variable of the Job. No other object, event or status may contain it.
 const SECRET: &str = "hush";
 
-fn of<T: Clone + std::fmt::Debug + 'static>(items: Vec<T>) -> impl Strategy<Value = T> {
+fn one_of<T: Clone + std::fmt::Debug + 'static>(items: Vec<T>) -> impl Strategy<Value = T> {
     prop::sample::select(items)
 }
 
 fn lines() -> impl Strategy<Value = String> {
-    let line = of(vec![
+    let line = one_of(vec![
         "backend: vllm".to_owned(),
         "searchStrategy: thorough".to_owned(),
         "autoApply: false".to_owned(),
@@ -42,7 +42,7 @@ fn lines() -> impl Strategy<Value = String> {
         "overrides: {profilingJob: {template: {metadata: 7, spec: {volumes: x, securityContext: [], containers: [1]}}}}".to_owned(),
     ]);
     prop::collection::btree_map(any::<u8>(), line, 0..4).prop_map(|lines| {
-        // A key twice is no YAML.
+        // YAML does not allow duplicate keys.
         let mut unique: BTreeMap<String, String> = BTreeMap::new();
         for line in lines.into_values() {
             unique.insert(line.split(':').next().unwrap().to_owned(), line);
@@ -52,7 +52,7 @@ fn lines() -> impl Strategy<Value = String> {
 }
 
 fn specs() -> impl Strategy<Value = String> {
-    (lines(), of(vec!["given", "given", "none", "odd", "no image"])).prop_map(|(lines, how)| match how {
+    (lines(), one_of(vec!["given", "given", "none", "odd", "no image"])).prop_map(|(lines, how)| match how {
         "given" => spec(&lines),
         "none" => format!("model: m\nimage: i:latest\n{lines}"),
         "odd" => format!("model: m\nimage: i:1.0.0\nhardware: {{gpuSku: odd}}\n{lines}"),
@@ -61,18 +61,18 @@ fn specs() -> impl Strategy<Value = String> {
 }
 
 fn statuses() -> impl Strategy<Value = Option<DynamoGraphDeploymentRequestStatus>> {
-    let phase = of(vec!["Pending", "Profiling", "Ready", "Deploying", "Deployed", "Failed"]);
-    let part = of(vec![
+    let phase = one_of(vec!["Pending", "Profiling", "Ready", "Deploying", "Deployed", "Failed"]);
+    let part = one_of(vec![
         json!({}),
         json!({"observedGeneration": 1, "profilingJobName": "profile-qwen"}),
         json!({"profilingPhase": "SweepingDecode", "observedGeneration": 7}),
         json!({"dgdName": "qwen-dgd", "deploymentInfo": {"replicas": 1}, "profilingResults": {"selectedConfig": {"kind": "x"}}}),
     ]);
     let condition = |type_: &'static str| {
-        let reason = of(vec!["Initializing", "DeploymentInProgress", "DeploymentDegraded", "ValidationFailed"]);
-        let message = of(vec!["", "x", "profiling job failed: x", "pod p container profiler: x"]);
-        prop::option::of((of(vec!["True", "False"]), reason, message)).prop_map(move |said| {
-            said.map(|(status, reason, message)| {
+        let reason = one_of(vec!["Initializing", "DeploymentInProgress", "DeploymentDegraded", "ValidationFailed"]);
+        let message = one_of(vec!["", "x", "profiling job failed: x", "pod p container profiler: x"]);
+        prop::option::of((one_of(vec!["True", "False"]), reason, message)).prop_map(move |fields| {
+            fields.map(|(status, reason, message)| {
                 json!({
                     "type": type_, "status": status, "reason": reason, "message": message,
                     "lastTransitionTime": "2026-11-01T00:00:00Z",
@@ -89,19 +89,20 @@ fn statuses() -> impl Strategy<Value = Option<DynamoGraphDeploymentRequestStatus
 }
 
 fn pods() -> impl Strategy<Value = Vec<ObservedPod>> {
-    let waits = prop::option::of(of(vec!["ErrImagePull", "CreateContainerConfigError", "x"]));
-    let container = (of(vec!["profiler", "output-copier"]), waits, any::<bool>()).prop_map(|(name, waiting, ended)| {
-        ObservedContainer {
-            name: name.into(),
-            image: "i".into(),
-            waiting: waiting.map(|reason| Waiting { reason: reason.into(), message: "m".into() }),
-            terminated: ended.then(|| Terminated { exit_code: 1, reason: "Error".into(), message: String::new() }),
-            ..ObservedContainer::default()
-        }
-    });
-    let pod = (of(vec!["Pending", "Running", "Failed"]), any::<bool>(), prop::collection::vec(container, 0..3))
+    let waits = prop::option::of(one_of(vec!["ErrImagePull", "CreateContainerConfigError", "x"]));
+    let container =
+        (one_of(vec!["profiler", "output-copier"]), waits, any::<bool>()).prop_map(|(name, waiting, ended)| {
+            ObservedContainer {
+                name: name.into(),
+                image: "i".into(),
+                waiting: waiting.map(|reason| Waiting { reason: reason.into(), message: "m".into() }),
+                terminated: ended.then(|| Terminated { exit_code: 1, reason: "Error".into(), message: String::new() }),
+                ..ObservedContainer::default()
+            }
+        });
+    let pod = (one_of(vec!["Pending", "Running", "Failed"]), any::<bool>(), prop::collection::vec(container, 0..3))
         .prop_map(|(phase, unscheduled, mut containers)| {
-            // No pod has two of one name.
+            // Container names are unique in a pod.
             containers.dedup_by(|one, other| one.name == other.name);
             ObservedPod {
                 name: "p".into(),
@@ -116,9 +117,9 @@ fn pods() -> impl Strategy<Value = Vec<ObservedPod>> {
 
 fn outputs() -> impl Strategy<Value = Option<ObservedOutput>> {
     let data = (
-        prop::option::of(of(vec!["SweepingDecode", "Done", "odd", ""])),
-        prop::option::of(of(vec!["success", "failed", "odd"])),
-        prop::option::of(of(vec![
+        prop::option::of(one_of(vec!["SweepingDecode", "Done", "odd", ""])),
+        prop::option::of(one_of(vec!["success", "failed", "odd"])),
+        prop::option::of(one_of(vec![
             FINAL.to_owned(),
             "kind: [".to_owned(),
             String::new(),
@@ -132,7 +133,7 @@ fn outputs() -> impl Strategy<Value = Option<ObservedOutput>> {
             data.extend(text.map(|text| ("final_config.yaml".to_owned(), text)));
             data
         });
-    let owner = of(vec![None, Some("8f3c".to_owned()), Some("other".to_owned())]);
+    let owner = one_of(vec![None, Some("8f3c".to_owned()), Some("other".to_owned())]);
     prop::option::of((data, owner).prop_map(|(data, owner)| ObservedOutput {
         uid: "o".into(),
         version: None,
@@ -142,7 +143,7 @@ fn outputs() -> impl Strategy<Value = Option<ObservedOutput>> {
 }
 
 fn graphs() -> impl Strategy<Value = Option<ObservedGraph>> {
-    let state = of(vec![None, Some("successful"), Some("pending"), Some("")]);
+    let state = one_of(vec![None, Some("successful"), Some("pending"), Some("")]);
     prop::option::of((state, any::<bool>(), any::<bool>()).prop_map(|(state, labelled, old)| ObservedGraph {
         name: "qwen-dgd".into(),
         uid: "g".into(),
@@ -156,13 +157,13 @@ fn graphs() -> impl Strategy<Value = Option<ObservedGraph>> {
 fn hardware() -> impl Strategy<Value = ObservedHardware> {
     let labels =
         [("nvidia.com/gpu.count", "4"), ("nvidia.com/gpu.product", "Tesla T4"), ("nvidia.com/gpu.memory", "15360")];
-    let nodes = of(vec![
+    let nodes = one_of(vec![
         Lookup::Unknown("forbidden".to_owned()),
         Lookup::Known(vec![]),
         Lookup::Known(vec![node("a", &labels), node("b", &labels[..1])]),
     ]);
-    let odd = (".{0,80}", any::<(bool, bool, bool)>());
-    (nodes, odd).prop_map(|(nodes, (metrics, (awaited, by_labels, rdma_pod)))| ObservedHardware {
+    let metrics_and_flags = (".{0,80}", any::<(bool, bool, bool)>());
+    (nodes, metrics_and_flags).prop_map(|(nodes, (metrics, (awaited, by_labels, rdma_pod)))| ObservedHardware {
         awaited,
         exporters: Lookup::Known(vec![ObservedExporter { gpus: Lookup::Known(dcgm::read("a", &metrics)) }]),
         gpu_operator: false,
@@ -173,7 +174,7 @@ fn hardware() -> impl Strategy<Value = ObservedHardware> {
 }
 
 fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
-    let entry = of(vec![
+    let entry = one_of(vec![
         ("nvidia.com/generated-dgd-spec", FINAL),
         ("nvidia.com/generated-dgd-spec", ""),
         ("nvidia.com/generated-dgd-spec", "kind: DynamoGraphDeployment\napiVersion: nvidia.com/v1beta1\nspec: {}"),
@@ -188,10 +189,10 @@ fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
 }
 
 fn jobs() -> impl Strategy<Value = Option<ObservedJob>> {
-    let state = of(vec![JobState::Running, JobState::Suspended, JobState::Complete, JobState::Failed("x".into())]);
-    let owner = of(vec![Some("8f3c".to_owned()), Some("8f3c".to_owned()), Some("other".to_owned()), None]);
+    let state = one_of(vec![JobState::Running, JobState::Suspended, JobState::Complete, JobState::Failed("x".into())]);
+    let owner = one_of(vec![Some("8f3c".to_owned()), Some("8f3c".to_owned()), Some("other".to_owned()), None]);
     prop::option::of(
-        (state, owner, of(vec![None, Some("odd".to_owned())])).prop_map(|(state, owner, mark)| ObservedJob {
+        (state, owner, one_of(vec![None, Some("odd".to_owned())])).prop_map(|(state, owner, mark)| ObservedJob {
             owner,
             mark,
             state,
@@ -199,30 +200,30 @@ fn jobs() -> impl Strategy<Value = Option<ObservedJob>> {
     )
 }
 
-pub(super) fn seen() -> impl Strategy<Value = Snapshot> {
+pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
     let object = (specs(), statuses(), annotations(), prop::option::of(1..9i64), prop::bool::weighted(0.1));
-    let around = (jobs(), pods(), outputs(), graphs(), hardware(), any::<bool>());
-    (object, around).prop_map(|((spec, status, annotations, generation, deleting), around)| {
-        let (job, pods, output, graph, hardware, there) = around;
-        let mut seen = a_request(&spec);
-        seen.object.status = status;
-        seen.object.annotations = annotations;
-        seen.object.generation = generation;
-        seen.object.deleting = deleting;
-        seen.object.finalizers = vec!["nvidia.com/finalizer".into()];
-        seen.named = ObservedReferences {
-            model_cache: Some(there),
+    let cluster = (jobs(), pods(), outputs(), graphs(), hardware(), any::<bool>());
+    (object, cluster).prop_map(|((spec, status, annotations, generation, deleting), cluster)| {
+        let (job, pods, output, graph, hardware, present) = cluster;
+        let mut snapshot = request_snapshot(&spec);
+        snapshot.object.status = status;
+        snapshot.object.annotations = annotations;
+        snapshot.object.generation = generation;
+        snapshot.object.deleting = deleting;
+        snapshot.object.finalizers = vec!["nvidia.com/finalizer".into()];
+        snapshot.named = ObservedReferences {
+            model_cache: Some(present),
             output_claim: Some(true),
-            config_map: Some(there),
-            token_secret: there,
+            config_map: Some(present),
+            token_secret: present,
         };
-        let graphs_served = there || graph.is_some();
-        Snapshot { job, graph_pods: pods.clone(), job_pods: pods, output, graph, graphs_served, hardware, ..seen }
+        let graphs_served = present || graph.is_some();
+        Snapshot { job, graph_pods: pods.clone(), job_pods: pods, output, graph, graphs_served, hardware, ..snapshot }
     })
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let object = of(vec!["Job", "DynamoGraphDeployment", "ConfigMap"]);
+    let object = one_of(vec!["Job", "DynamoGraphDeployment", "ConfigMap"]);
     let failure = (object, any::<bool>()).prop_map(|(kind, transient)| Failure {
         object: ObjectId::new(kind, "team-a", "x"),
         message: "y".into(),
@@ -235,7 +236,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), "[a-z]{0,2}".prop_map(Value::from)];
     leaf.prop_recursive(5, 40, 4, |inner| {
-        let name = of(vec![
+        let name = one_of(vec![
             "spec",
             "components",
             "name",
@@ -256,73 +257,73 @@ fn json_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn every_request_gets_one_answer_and_always_the_same(seen in seen(), outcome in outcome()) {
-        let first = plan(&seen);
-        prop_assert_eq!(&first, &plan(&seen.clone()));
+    fn plan_and_status_are_deterministic(snapshot in snapshots(), outcome in outcome()) {
+        let first = plan(&snapshot);
+        prop_assert_eq!(&first, &plan(&snapshot.clone()));
         prop_assert!(first.findings.is_sorted_by_key(|finding| finding.severity));
-        let rendered = status(&seen, &first, &outcome);
-        prop_assert_eq!(&rendered, &status(&seen.clone(), &first, &outcome));
-        // What is left of the profiling is cleared; a status that is only passed on stays as it was.
-        let passed_on = seen.object.status.as_ref() == Some(&rendered);
-        prop_assert!(passed_on || rendered.profiling_phase.is_none() || rendered.phase == Some(Phase::Profiling));
+        let rendered = status(&snapshot, &first, &outcome);
+        prop_assert_eq!(&rendered, &status(&snapshot.clone(), &first, &outcome));
+        // The profiling phase is cleared outside of Profiling, unless the stored status is kept unchanged.
+        let unchanged = snapshot.object.status.as_ref() == Some(&rendered);
+        prop_assert!(unchanged || rendered.profiling_phase.is_none() || rendered.phase == Some(Phase::Profiling));
     }
 
     #[test]
-    fn every_situation_comes_to_rest_and_then_says_nothing(seen in seen()) {
-        let mut world = World::new(seen);
-        world.settle();
-        let told = world.notes.len();
-        world.seen.now += SignedDuration::from_hours(1);
-        prop_assert!(!world.pass(None));
-        prop_assert_eq!(told, world.notes.len());
-        let reasons = world.told();
-        let unique: std::collections::BTreeSet<_> = world.notes.iter().map(|note| (note.reason, &note.message)).collect();
+    fn every_snapshot_settles_without_repeated_events(snapshot in snapshots()) {
+        let mut env = TestEnv::new(snapshot);
+        env.settle();
+        let event_count = env.events.len();
+        env.snapshot.now += SignedDuration::from_hours(1);
+        prop_assert!(!env.reconcile(None));
+        prop_assert_eq!(event_count, env.events.len());
+        let reasons = env.event_reasons();
+        let unique: std::collections::BTreeSet<_> = env.events.iter().map(|event| (event.reason, &event.message)).collect();
         prop_assert_eq!(unique.len(), reasons.len(), "{:?}", reasons);
     }
 
     #[test]
-    fn there_are_never_two_jobs_or_graphs(seen in seen()) {
-        let had = (seen.job.is_some(), seen.graph.is_some());
-        let mut world = World::new(seen);
-        world.settle();
-        let count = |kind: &str| world.created.iter().filter(|name| name.starts_with(kind)).count();
-        prop_assert!(count("Job ") <= usize::from(!had.0));
-        prop_assert!(count("DynamoGraphDeployment ") <= usize::from(!had.1));
+    fn second_job_or_graph_is_never_created(snapshot in snapshots()) {
+        let existing = (snapshot.job.is_some(), snapshot.graph.is_some());
+        let mut env = TestEnv::new(snapshot);
+        env.settle();
+        let count = |kind: &str| env.created.iter().filter(|name| name.starts_with(kind)).count();
+        prop_assert!(count("Job ") <= usize::from(!existing.0));
+        prop_assert!(count("DynamoGraphDeployment ") <= usize::from(!existing.1));
     }
 
     #[test]
-    fn a_pass_that_fails_for_a_while_fails_no_request_and_ends_where_the_undisturbed_one_does(seen in seen(), when in 0..6usize, which in 0..6usize) {
-        let mut straight = World::new(seen.clone());
-        straight.settle();
-        let mut disturbed = World::new(seen);
-        for pass in 0..6 {
-            // One of the writes fails, and those before it are done.
-            let writes = plan(&disturbed.seen).writes;
-            let write = writes.get(which.min(writes.len().saturating_sub(1))).filter(|_| pass == when);
-            let failure = |write| Failure { object: written(write), message: "timeout".into(), transient: true, conflict: false };
-            disturbed.pass(write.map(failure));
+    fn transient_failure_leads_to_same_end_state(snapshot in snapshots(), failing_attempt in 0..6usize, failing_write in 0..6usize) {
+        let mut undisturbed = TestEnv::new(snapshot.clone());
+        undisturbed.settle();
+        let mut disturbed = TestEnv::new(snapshot);
+        for attempt in 0..6 {
+            // One write fails; the writes before it succeed.
+            let writes = plan(&disturbed.snapshot).writes;
+            let write = writes.get(failing_write.min(writes.len().saturating_sub(1))).filter(|_| attempt == failing_attempt);
+            let failure = |write| Failure { object: written_object_id(write), message: "timeout".into(), transient: true, conflict: false };
+            disturbed.reconcile(write.map(failure));
         }
         disturbed.settle();
-        prop_assert_eq!(straight.status().phase, disturbed.status().phase);
-        prop_assert_eq!(straight.seen.object.annotations, disturbed.seen.object.annotations);
-        prop_assert_eq!(straight.seen.graph.is_some(), disturbed.seen.graph.is_some());
-        prop_assert_eq!(straight.seen.job, disturbed.seen.job);
+        prop_assert_eq!(undisturbed.status().phase, disturbed.status().phase);
+        prop_assert_eq!(undisturbed.snapshot.object.annotations, disturbed.snapshot.object.annotations);
+        prop_assert_eq!(undisturbed.snapshot.graph.is_some(), disturbed.snapshot.graph.is_some());
+        prop_assert_eq!(undisturbed.snapshot.job, disturbed.snapshot.job);
     }
 
     #[test]
-    fn values_in_the_jobs_environment_are_told_nowhere_but_in_the_job(seen in seen(), outcome in outcome()) {
-        let plan = plan(&seen);
-        let told = format!("{:?}{:?}{}", plan.findings, events(&seen, &plan, &outcome), json!(status(&seen, &plan, &outcome)));
-        prop_assert!(!told.contains(SECRET), "{}", told);
+    fn job_environment_values_appear_only_in_job(snapshot in snapshots(), outcome in outcome()) {
+        let plan = plan(&snapshot);
+        let reported = format!("{:?}{:?}{}", plan.findings, events(&snapshot, &plan, &outcome), json!(status(&snapshot, &plan, &outcome)));
+        prop_assert!(!reported.contains(SECRET), "{}", reported);
         for write in &plan.writes {
-            let held = format!("{write:?}").contains(SECRET);
-            prop_assert!(!held || matches!(write, WriteOp::Owned(_)));
+            let contains_secret = format!("{write:?}").contains(SECRET);
+            prop_assert!(!contains_secret || matches!(write, WriteOp::Owned(_)));
         }
     }
 
     #[test]
-    fn every_job_is_one_that_kubernetes_can_read_and_names_nothing_twice(seen in seen()) {
-        for write in &plan(&seen).writes {
+    fn planned_job_is_valid_without_duplicate_names(snapshot in snapshots()) {
+        for write in &plan(&snapshot).writes {
             let WriteOp::Owned(write) = write else { continue };
             let job: Job = serde_json::from_value(json!(write.object())).unwrap();
             let pod = job.spec.unwrap().template.spec.unwrap();
@@ -339,24 +340,24 @@ proptest! {
     }
 
     #[test]
-    fn a_status_is_stored_and_read_as_it_was_said(seen in seen(), outcome in outcome()) {
-        let status = status(&seen, &plan(&seen), &outcome);
-        prop_assert_eq!(&stored(&status), &status);
+    fn status_round_trips_through_json(snapshot in snapshots(), outcome in outcome()) {
+        let status = status(&snapshot, &plan(&snapshot), &outcome);
+        prop_assert_eq!(&stored_status(&status), &status);
     }
 
     #[test]
-    fn any_override_is_merged_or_refused(graph in json_value(), wanted in json_value()) {
+    fn any_override_is_merged_or_rejected(graph in json_value(), graph_override in json_value()) {
         for (version, of_graph) in [("v1alpha1", "v1alpha1"), ("v1beta1", "v1beta1"), ("v1alpha1", "v1beta1")] {
-            let whole = |version: &str, spec: &Value| json!({
+            let manifest = |version: &str, spec: &Value| json!({
                 "apiVersion": format!("nvidia.com/{version}"), "kind": "DynamoGraphDeployment", "spec": spec,
             });
-            let (graph, wanted) = (whole(of_graph, &graph), whole(version, &wanted));
-            let (graph, wanted) = (graph.as_object().unwrap(), wanted.as_object().unwrap());
-            if let Ok(merged) = merge(graph, wanted) {
+            let (graph, graph_override) = (manifest(of_graph, &graph), manifest(version, &graph_override));
+            let (graph, graph_override) = (graph.as_object().unwrap(), graph_override.as_object().unwrap());
+            if let Ok(merged) = merge(graph, graph_override) {
                 prop_assert_eq!(&merged.graph["kind"], "DynamoGraphDeployment");
-                // Nothing is left of the way it was asked for.
-                let asked = json!(graph).to_string().contains("$patch");
-                prop_assert!(asked || !json!(merged.graph).to_string().contains("$patch"));
+                // The merged graph contains no merge directive.
+                let in_graph = json!(graph).to_string().contains("$patch");
+                prop_assert!(in_graph || !json!(merged.graph).to_string().contains("$patch"));
             }
         }
     }

@@ -36,23 +36,23 @@ spec:
     decode: {replicas: 1, extraPodSpec: {mainContainer: {args: [a]}}}
 ";
 
-fn merged(graph: &str, version: &str, rest: &str) -> Result<Merged, String> {
-    let wanted = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
-    merge(yaml(graph).as_object().unwrap(), wanted.as_object().unwrap())
+fn merge_yaml(graph: &str, version: &str, rest: &str) -> Result<Merged, String> {
+    let graph_override = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
+    merge(yaml(graph).as_object().unwrap(), graph_override.as_object().unwrap())
 }
 
-fn beta(rest: &str) -> Value {
-    json!(merged(BETA, "v1beta1", rest).unwrap().graph)
+fn merge_beta(rest: &str) -> Value {
+    json!(merge_yaml(BETA, "v1beta1", rest).unwrap().graph)
 }
 
-fn worker(more: &str) -> Value {
-    let graph = beta(&format!("spec: {{components: [{{name: Worker, podTemplate: {{spec: {{{more}}}}}}}]}}"));
+fn merge_worker_pod(more: &str) -> Value {
+    let graph = merge_beta(&format!("spec: {{components: [{{name: Worker, podTemplate: {{spec: {{{more}}}}}}}]}}"));
     graph["spec"]["components"][1]["podTemplate"]["spec"].clone()
 }
 
 #[test]
-fn fields_are_set_and_all_others_stay() {
-    let graph = beta("spec: {backendFramework: vllm, components: [{name: Worker, replicas: 5}]}");
+fn override_sets_fields_and_keeps_others() {
+    let graph = merge_beta("spec: {backendFramework: vllm, components: [{name: Worker, replicas: 5}]}");
     let mut want = yaml(BETA);
     want["spec"]["backendFramework"] = json!("vllm");
     want["spec"]["components"][1]["replicas"] = json!(5);
@@ -60,8 +60,8 @@ fn fields_are_set_and_all_others_stay() {
 }
 
 #[test]
-fn lists_are_merged_by_their_keys_and_the_others_replaced() {
-    let pod = worker(
+fn keyed_lists_merge_and_others_are_replaced() {
+    let pod = merge_worker_pod(
         "nodeSelector: {new: '2'}, tolerations: [{key: b}], containers: [{name: main, env: [{name: B, value: '2'}, {name: C}], \
          ports: [{containerPort: 80, protocol: TCP, name: web}, {containerPort: 81}], volumeMounts: [{name: w, mountPath: /v}]}, \
          {name: more}]",
@@ -73,13 +73,13 @@ fn lists_are_merged_by_their_keys_and_the_others_replaced() {
     assert_eq!(main["env"], json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "C"}]));
     assert_eq!(main["ports"], json!([{"containerPort": 80, "protocol": "TCP", "name": "web"}, {"containerPort": 81}]));
     assert_eq!((&main["volumeMounts"], &main["image"]), (&json!([{"name": "w", "mountPath": "/v"}]), &json!("w:1")));
-    assert_eq!(beta("spec: {env: [{name: Z}]}")["spec"]["env"], json!([{"name": "Z"}]));
+    assert_eq!(merge_beta("spec: {env: [{name: Z}]}")["spec"]["env"], json!([{"name": "Z"}]));
 }
 
 #[test]
-fn arguments_replace_in_the_second_version_unless_they_ask_to_be_appended() {
-    assert_eq!(worker("containers: [{name: main, args: [--y]}]")["containers"][0]["args"], json!(["--y"]));
-    let appended = worker("containers: [{name: main, $patch: {args: append}, args: [--y, z]}]");
+fn v1beta1_args_replace_unless_append_is_requested() {
+    assert_eq!(merge_worker_pod("containers: [{name: main, args: [--y]}]")["containers"][0]["args"], json!(["--y"]));
+    let appended = merge_worker_pod("containers: [{name: main, $patch: {args: append}, args: [--y, z]}]");
     assert_eq!(appended["containers"][0]["args"], json!(["--x", "--y", "z"]));
     assert_eq!(appended["containers"][0].get("$patch"), None);
     for (container, why) in [
@@ -96,23 +96,23 @@ fn arguments_replace_in_the_second_version_unless_they_ask_to_be_appended() {
     ] {
         let rest =
             format!("spec: {{components: [{{name: Worker, podTemplate: {{spec: {{containers: [{container}]}}}}}}]}}");
-        let error = merged(BETA, "v1beta1", &rest).unwrap_err();
+        let error = merge_yaml(BETA, "v1beta1", &rest).unwrap_err();
         assert!(error.contains(why), "{container}: {error}");
     }
 }
 
 #[test]
-fn arguments_of_workers_are_appended_in_the_first_version() {
+fn v1alpha1_worker_args_are_appended() {
     let rest = "spec: {services: {Frontend: {extraPodSpec: {mainContainer: {args: [b]}}}, decode: {extraPodSpec: \
                 {mainContainer: {args: [b]}}}, nobody: {replicas: 1}}}";
-    let Merged { graph, warnings } = merged(ALPHA, "v1alpha1", rest).unwrap();
+    let Merged { graph, warnings } = merge_yaml(ALPHA, "v1alpha1", rest).unwrap();
     let args = |name: &str| json!(graph)["spec"]["services"][name]["extraPodSpec"]["mainContainer"]["args"].clone();
     assert_eq!((args("Frontend"), args("decode")), (json!(["b"]), json!(["a", "b"])));
     assert_eq!(warnings, ["spec.services[nobody]: ignored because the generated blueprint has no such service"]);
 }
 
 #[test]
-fn an_override_of_the_first_version_is_understood_for_a_graph_of_the_second() {
+fn v1alpha1_override_converts_for_v1beta1_graph() {
     let rest = "spec:
   services:
     Frontend: {extraPodSpec: {mainContainer: {args: [b]}}}
@@ -134,7 +134,7 @@ fn an_override_of_the_first_version_is_understood_for_a_graph_of_the_second() {
         containers: [{name: more, image: m:1}]
     Nobody: {replicas: 1}
   pvcs: [{name: p}]";
-    let Merged { graph, warnings } = merged(BETA, "v1alpha1", rest).unwrap();
+    let Merged { graph, warnings } = merge_yaml(BETA, "v1alpha1", rest).unwrap();
     let graph = json!(graph);
     assert_eq!(graph["apiVersion"], "nvidia.com/v1beta1");
     assert_eq!(graph["spec"]["components"][0]["podTemplate"]["spec"]["containers"][0]["args"], json!(["b"]));
@@ -172,14 +172,14 @@ podTemplate:
     assert_eq!(warnings, want);
 }
 
-/// As the schema of graphs marks them.
+/// The CRD of graphs marks these lists and references as atomic.
 #[test]
-fn lists_of_services_and_references_to_other_objects_are_replaced_as_a_whole() {
+fn atomic_lists_and_references_are_replaced_whole() {
     let graph =
         ALPHA.replace("replicas: 1,", "volumeMounts: [{name: a, mountPoint: /a}], resources: {claims: [{name: a}]},");
     let rest = "spec: {services: {decode: {volumeMounts: [{name: b, mountPoint: /b}, {name: c, mountPoint: /c}], resources: \
                 {claims: [{name: b}]}}}}";
-    let decode = json!(merged(&graph, "v1alpha1", rest).unwrap().graph)["spec"]["services"]["decode"].clone();
+    let decode = json!(merge_yaml(&graph, "v1alpha1", rest).unwrap().graph)["spec"]["services"]["decode"].clone();
     let want = json!([{"name": "b", "mountPoint": "/b"}, {"name": "c", "mountPoint": "/c"}]);
     assert_eq!((&decode["volumeMounts"], &decode["resources"]["claims"]), (&want, &json!([{"name": "b"}])));
 
@@ -192,30 +192,30 @@ fn lists_of_services_and_references_to_other_objects_are_replaced_as_a_whole() {
         ("containers: [{name: main, env: [{name: A, valueFrom: {@}}]}]", "fileKeyRef"),
         ("containers: [{name: main, env: [{name: A, valueFrom: {@}}]}]", "secretKeyRef"),
     ] {
-        let at = |value: &str| place.replace('@', &format!("{field}: {value}"));
+        let pod_with = |value: &str| place.replace('@', &format!("{field}: {value}"));
         let mut graph = yaml(BETA);
         graph["spec"]["components"][1]["podTemplate"]["spec"] =
-            yaml(&format!("{{{}}}", at("{name: x, optional: true}")));
-        let wanted = yaml(&format!(
+            yaml(&format!("{{{}}}", pod_with("{name: x, optional: true}")));
+        let graph_override = yaml(&format!(
             "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec: {{components: [{{name: Worker, podTemplate: \
              {{spec: {{{}}}}}}}]}}",
-            at("{name: new}")
+            pod_with("{name: new}")
         ));
-        let Merged { graph, .. } = merge(graph.as_object().unwrap(), wanted.as_object().unwrap()).unwrap();
-        let want = yaml(&format!("{{{}}}", at("{name: new}")));
+        let Merged { graph, .. } = merge(graph.as_object().unwrap(), graph_override.as_object().unwrap()).unwrap();
+        let want = yaml(&format!("{{{}}}", pod_with("{name: new}")));
         assert_eq!(json!(graph)["spec"]["components"][1]["podTemplate"]["spec"], want, "{field}");
     }
     let graph = BETA.replace("replicas: 2", "eppConfig: {configMapRef: {name: x, key: k, optional: true}}");
     let rest = "spec: {components: [{name: Worker, eppConfig: {configMapRef: {name: new, key: k}}}]}";
-    let merged = json!(merged(&graph, "v1beta1", rest).unwrap().graph);
+    let merged = json!(merge_yaml(&graph, "v1beta1", rest).unwrap().graph);
     assert_eq!(merged["spec"]["components"][1]["eppConfig"], json!({"configMapRef": {"name": "new", "key": "k"}}));
 }
 
 #[test]
-fn of_the_metadata_only_labels_and_annotations_count_and_profiling_chooses_the_components() {
+fn identity_metadata_and_unknown_components_are_ignored() {
     let rest = "metadata: {name: n, uid: u, labels: {a: '2', b: '1'}, annotations: {nvidia.com/dgd-spec: x, ok: '1'}}\n\
                 spec: {components: [{name: Other, replicas: 1}]}";
-    let Merged { graph, warnings } = merged(BETA, "v1beta1", rest).unwrap();
+    let Merged { graph, warnings } = merge_yaml(BETA, "v1beta1", rest).unwrap();
     let want = json!({"name": "vllm-agg", "labels": {"a": "2", "b": "1"}, "annotations": {"ok": "1"}});
     assert_eq!(graph["metadata"], want);
     assert_eq!(json!(graph)["spec"], yaml(BETA)["spec"]);
@@ -228,7 +228,7 @@ fn of_the_metadata_only_labels_and_annotations_count_and_profiling_chooses_the_c
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused_with_its_place() {
+fn unmergeable_override_is_rejected_with_path() {
     for (rest, why) in [
         ("status: {}", "override status is not supported"),
         (
@@ -242,17 +242,17 @@ fn what_cannot_be_merged_is_refused_with_its_place() {
         ),
         ("spec: [1]", "override spec must be an object of fields"),
     ] {
-        assert_eq!(merged(BETA, "v1beta1", rest).unwrap_err(), why);
+        assert_eq!(merge_yaml(BETA, "v1beta1", rest).unwrap_err(), why);
     }
     assert!(
-        merged(BETA, "v2", "")
+        merge_yaml(BETA, "v2", "")
             .unwrap_err()
             .starts_with("override must be a DynamoGraphDeployment of nvidia.com/v1alpha1")
     );
     let later = BETA.replace("v1beta1", "v2");
-    let error = merged(&later, "v1beta1", "").unwrap_err();
+    let error = merge_yaml(&later, "v1beta1", "").unwrap_err();
     assert!(error.contains("cannot be merged into a graph of nvidia.com/v2"), "{error}");
-    // Below fields of any content a null is content.
+    // A null inside a field without a schema is a value.
     let rest = "spec: {providerOverride: {apiVersion: a, value: {x: null}}}";
-    assert!(merged(BETA, "v1beta1", rest).is_ok());
+    assert!(merge_yaml(BETA, "v1beta1", rest).is_ok());
 }

@@ -1,14 +1,13 @@
-//! A request, and a small world that does what the plan says: objects appear when they are written, and the rest is set by
-//! the test.
+//! Decisions about DynamoGraphDeploymentRequests. `TestEnv` applies the writes of each plan to a snapshot; tests set
+//! everything else.
 
 mod admission;
 mod delivery;
+mod earlier_operators;
 mod failures;
 mod graph;
 mod hardware;
-mod inherited;
 mod job;
-mod kept;
 mod laws;
 mod leaves;
 mod legacy;
@@ -16,6 +15,7 @@ mod merge;
 mod needs;
 mod phases;
 mod problems;
+mod user_changes;
 mod versions;
 mod waiting;
 
@@ -47,7 +47,7 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The spec of a request for one model, with all hardware given, and more lines.
+/// The spec of a request with complete hardware, followed by `more` lines of YAML.
 fn spec(more: &str) -> String {
     format!("model: Qwen/Qwen3-0.6B\nimage: {IMAGE}\n{HARDWARE}\n{more}")
 }
@@ -68,8 +68,8 @@ fn node(name: &str, labels: &[(&str, &str)]) -> ObservedNode {
     ObservedNode { name: name.into(), labels }
 }
 
-/// The request `team-a/qwen` with this spec, as on the first pass.
-fn a_request(spec: &str) -> Snapshot {
+/// The request `team-a/qwen` with this spec, as in its first reconcile.
+fn request_snapshot(spec: &str) -> Snapshot {
     Snapshot {
         now: now(),
         settings: Settings {
@@ -111,141 +111,143 @@ fn output(data: &[(&str, &str)]) -> ObservedOutput {
     ObservedOutput { uid: "out-1".into(), version: Some("7".into()), owner: Some("8f3c".into()), data }
 }
 
-struct World {
-    seen: Snapshot,
-    /// Everything that was told, in order.
-    notes: Vec<Event>,
-    /// Phases, each as often as it was entered.
+/// One request and the cluster around it, in memory.
+struct TestEnv {
+    snapshot: Snapshot,
+    /// All published events, in order.
+    events: Vec<Event>,
+    /// Phases in the order in which the request entered them.
     phases: Vec<Phase>,
-    /// What was created, as `Job profile-qwen`.
+    /// Created objects as kind and name, such as `Job profile-qwen`.
     created: Vec<String>,
     /// The objects as last written.
     objects: BTreeMap<String, Value>,
-    /// How many reconciles changed something.
+    /// Number of reconciles that changed the request or the cluster.
     reconciles: usize,
 }
 
-impl World {
-    fn new(seen: Snapshot) -> Self {
-        Self { seen, notes: vec![], phases: vec![], created: vec![], objects: BTreeMap::new(), reconciles: 0 }
+impl TestEnv {
+    fn new(snapshot: Snapshot) -> Self {
+        Self { snapshot, events: vec![], phases: vec![], created: vec![], objects: BTreeMap::new(), reconciles: 0 }
     }
 
-    /// A request with that spec, after everything happened that happens by itself.
-    fn settled(spec: &str) -> Self {
-        let mut world = Self::new(a_request(spec));
-        world.settle();
-        world
+    /// A request that is reconciled until nothing changes: its Job runs, if the spec is valid.
+    fn after_settling(spec: &str) -> Self {
+        let mut env = Self::new(request_snapshot(spec));
+        env.settle();
+        env
     }
 
-    /// The same once its Job has delivered.
-    fn profiled(spec: &str) -> Self {
-        let mut world = Self::settled(spec);
-        world.deliver(FINAL);
-        world
+    /// A request whose Job has delivered its result.
+    fn after_profiling(spec: &str) -> Self {
+        let mut env = Self::after_settling(spec);
+        env.deliver_result(FINAL);
+        env
     }
 
-    /// The same once its graph serves.
-    fn deployed(spec: &str) -> Self {
-        let mut world = Self::profiled(spec);
-        world.graph().state = Some("successful".into());
-        world.settle();
-        world
+    /// A request whose graph is ready.
+    fn after_deployment(spec: &str) -> Self {
+        let mut env = Self::after_profiling(spec);
+        env.graph_mut().state = Some("successful".into());
+        env.settle();
+        env
     }
 
-    fn deliver(&mut self, text: &str) {
-        self.seen.output =
+    fn deliver_result(&mut self, text: &str) {
+        self.snapshot.output =
             Some(output(&[("phase", "Done"), ("profiler_status", "success"), ("final_config.yaml", text)]));
-        self.job(JobState::Complete);
+        self.set_job_state(JobState::Complete);
         self.settle();
     }
 
-    fn job(&mut self, state: JobState) {
+    fn set_job_state(&mut self, state: JobState) {
         let mark =
             self.objects.get("Job profile-qwen").map(|job| &job["metadata"]["annotations"][names::ACCEPTED_SPEC]);
         let mark = mark.and_then(|mark| mark.as_str().map(str::to_owned));
-        self.seen.job = Some(ObservedJob { owner: Some("8f3c".into()), mark, state });
+        self.snapshot.job = Some(ObservedJob { owner: Some("8f3c".into()), mark, state });
     }
 
-    fn pods(&mut self, phase: &str) {
-        self.seen.job_pods =
+    fn set_pod_phase(&mut self, phase: &str) {
+        self.snapshot.job_pods =
             vec![ObservedPod { name: "profile-qwen-x".into(), phase: phase.into(), ..ObservedPod::default() }];
     }
 
-    fn graph(&mut self) -> &mut ObservedGraph {
-        self.seen.graph.as_mut().unwrap()
+    fn graph_mut(&mut self) -> &mut ObservedGraph {
+        self.snapshot.graph.as_mut().unwrap()
     }
 
-    /// One pass; whether the request or the cluster is another afterwards.
-    fn pass(&mut self, failure: Option<Failure>) -> bool {
-        let before = self.seen.clone();
-        let plan = plan(&self.seen);
+    /// Runs one reconcile, in which `failure` stops the writes. Returns whether the request or the cluster changed.
+    fn reconcile(&mut self, failure: Option<Failure>) -> bool {
+        let before = self.snapshot.clone();
+        let plan = plan(&self.snapshot);
         let outcome = Outcome { written: 0, failure };
-        let status = status(&self.seen, &plan, &outcome);
-        self.notes.extend(events(&self.seen, &plan, &outcome));
-        let done = outcome.failure.as_ref().map_or(plan.writes.len(), |failure| written_before(&plan, failure));
-        plan.writes.iter().take(done).for_each(|write| self.write(write));
+        let status = status(&self.snapshot, &plan, &outcome);
+        self.events.extend(events(&self.snapshot, &plan, &outcome));
+        let done = outcome.failure.as_ref().map_or(plan.writes.len(), |failure| writes_before(&plan, failure));
+        plan.writes.iter().take(done).for_each(|write| self.apply_write(write));
         if let Some(phase) =
             status.phase.filter(|_| status.phase != before.object.status.as_ref().and_then(|s| s.phase))
         {
             self.phases.push(phase);
         }
-        if self.seen.object.status.is_some() || status != DynamoGraphDeploymentRequestStatus::default() {
-            self.seen.object.status = Some(stored(&status));
+        if self.snapshot.object.status.is_some() || status != DynamoGraphDeploymentRequestStatus::default() {
+            self.snapshot.object.status = Some(stored_status(&status));
         }
-        self.reconciles += usize::from(before != self.seen);
-        before != self.seen
+        self.reconciles += usize::from(before != self.snapshot);
+        before != self.snapshot
     }
 
-    /// Until nothing moves by itself.
+    /// Reconciles until nothing changes.
     fn settle(&mut self) {
         for _ in 0..20 {
-            if !self.pass(None) {
+            if !self.reconcile(None) {
                 return;
             }
-            self.seen.now += SignedDuration::from_secs(1);
+            self.snapshot.now += SignedDuration::from_secs(1);
         }
-        panic!("it never comes to rest: {:#?}", self.seen.object);
+        panic!("the request does not settle: {:#?}", self.snapshot.object);
     }
 
-    fn write(&mut self, write: &WriteOp) {
+    fn apply_write(&mut self, write: &WriteOp) {
         match write {
-            WriteOp::PatchOwner(patch) => self.patch(patch),
+            WriteOp::PatchOwner(patch) => self.apply_patch(patch),
             WriteOp::Delete { kind, uid, version, .. } => match kind.kind.as_str() {
                 "ConfigMap" => {
-                    let output = self.seen.output.take().unwrap();
+                    let output = self.snapshot.output.take().unwrap();
                     assert_eq!((output.uid, output.version), (uid.clone(), version.clone()));
                 }
-                _ => assert_eq!(self.seen.binding.take().unwrap().uid, *uid),
+                _ => assert_eq!(self.snapshot.binding.take().unwrap().uid, *uid),
             },
-            WriteOp::Owned(write) => self.object(write.object(), true),
-            WriteOp::Unowned(write) => self.object(write.object(), false),
+            WriteOp::Owned(write) => self.apply_object(write.object(), true),
+            WriteOp::Unowned(write) => self.apply_object(write.object(), false),
         }
     }
 
-    fn object(&mut self, object: &DynamicObject, owned: bool) {
+    fn apply_object(&mut self, object: &DynamicObject, owned: bool) {
         let kind = object.types.as_ref().unwrap().kind.clone();
         let name = object.metadata.name.clone().unwrap();
         assert_eq!(object.metadata.namespace.as_deref(), Some("team-a"));
         let key = format!("{kind} {name}");
-        if !self.objects.contains_key(&key) || (kind == "Job" && self.seen.job.is_none()) {
+        if !self.objects.contains_key(&key) || (kind == "Job" && self.snapshot.job.is_none()) {
             self.created.push(key.clone());
         }
         self.objects.insert(key, json!(object));
         match kind.as_str() {
-            "Job" if self.seen.job.is_none() => self.job(JobState::Running),
-            "ServiceAccount" => self.seen.account = true,
+            "Job" if self.snapshot.job.is_none() => self.set_job_state(JobState::Running),
+            "ServiceAccount" => self.snapshot.account = true,
             "RoleBinding" => {
                 let role = object.data["roleRef"]["name"].as_str().unwrap().to_owned();
-                self.seen.binding = Some(ObservedBinding { uid: "rb-1".into(), cluster_role: role });
+                self.snapshot.binding = Some(ObservedBinding { uid: "rb-1".into(), cluster_role: role });
             }
             "ConfigMap" => {
                 let metadata = &object.metadata;
                 let mark = metadata.annotations.as_ref().and_then(|known| known.get(names::REQUEST_UID).cloned());
-                let known = self.seen.additional.iter().position(|known| known.name == name);
-                let created = known.map_or(Some(self.seen.now), |place| self.seen.additional.remove(place).created);
+                let known = self.snapshot.additional.iter().position(|known| known.name == name);
+                let created =
+                    known.map_or(Some(self.snapshot.now), |place| self.snapshot.additional.remove(place).created);
                 let content = steersman_plan::dynamo::graph::content(&object.data);
                 let resource_version = Some("7".to_owned());
-                self.seen.additional.push(ObservedConfigMap {
+                self.snapshot.additional.push(ObservedConfigMap {
                     name,
                     resource_version,
                     created,
@@ -253,12 +255,12 @@ impl World {
                     content,
                 });
             }
-            "DynamoGraphDeployment" if self.seen.graph.is_none() => {
-                self.seen.graph = Some(ObservedGraph {
+            "DynamoGraphDeployment" if self.snapshot.graph.is_none() => {
+                self.snapshot.graph = Some(ObservedGraph {
                     name,
                     uid: "graph-1".into(),
                     api_version: object.types.as_ref().unwrap().api_version.clone(),
-                    created: Some(self.seen.now),
+                    created: Some(self.snapshot.now),
                     labels: object.metadata.labels.clone().unwrap_or_default(),
                     annotations: object.metadata.annotations.clone().unwrap_or_default(),
                     ..ObservedGraph::default()
@@ -269,8 +271,8 @@ impl World {
         assert_eq!(owned, kind == "Job", "{kind}");
     }
 
-    fn patch(&mut self, patch: &Value) {
-        let object = &mut self.seen.object;
+    fn apply_patch(&mut self, patch: &Value) {
+        let object = &mut self.snapshot.object;
         for (key, value) in patch["metadata"]["annotations"].as_object().into_iter().flatten() {
             object.annotations.insert(key.clone(), value.as_str().unwrap().to_owned());
         }
@@ -283,13 +285,13 @@ impl World {
         }
     }
 
-    fn edit(&mut self, spec: &str) {
-        self.seen.object.spec = serde_json::from_value(yaml(spec)).unwrap();
-        self.seen.object.generation = self.seen.object.generation.map(|generation| generation + 1);
+    fn edit_spec(&mut self, spec: &str) {
+        self.snapshot.object.spec = serde_json::from_value(yaml(spec)).unwrap();
+        self.snapshot.object.generation = self.snapshot.object.generation.map(|generation| generation + 1);
     }
 
     fn status(&self) -> DynamoGraphDeploymentRequestStatus {
-        self.seen.object.status.clone().unwrap_or_default()
+        self.snapshot.object.status.clone().unwrap_or_default()
     }
 
     fn phase(&self) -> Phase {
@@ -302,18 +304,18 @@ impl World {
     }
 
     /// Status, reason and message of one condition.
-    fn says(&self, type_: &str) -> (String, String, String) {
+    fn condition_summary(&self, type_: &str) -> (String, String, String) {
         let Condition { status, reason, message, .. } = self.condition(type_);
         (status, reason, message)
     }
 
-    fn told(&self) -> Vec<&str> {
-        self.notes.iter().map(|note| note.reason).collect()
+    fn event_reasons(&self) -> Vec<&str> {
+        self.events.iter().map(|event| event.reason).collect()
     }
 }
 
 /// The object that a write is for.
-fn written(write: &WriteOp) -> ObjectId {
+fn written_object_id(write: &WriteOp) -> ObjectId {
     match write {
         WriteOp::PatchOwner(_) => ObjectId::new("DynamoGraphDeploymentRequest", "team-a", "qwen"),
         WriteOp::Delete { kind, name, .. } => ObjectId::new(kind.kind.as_str(), "team-a", name.as_str()),
@@ -325,22 +327,23 @@ fn written(write: &WriteOp) -> ObjectId {
     }
 }
 
-/// How many writes come before the one that failed. None, if the plan does not write that object.
-fn written_before(plan: &Plan, failure: &Failure) -> usize {
-    plan.writes.iter().position(|write| written(write) == failure.object).unwrap_or_default()
+/// Number of writes before the failed one; 0 if the plan does not write that object.
+fn writes_before(plan: &Plan, failure: &Failure) -> usize {
+    plan.writes.iter().position(|write| written_object_id(write) == failure.object).unwrap_or_default()
 }
 
-/// As the API server gives it back.
-fn stored(status: &DynamoGraphDeploymentRequestStatus) -> DynamoGraphDeploymentRequestStatus {
+/// The status after a round trip through JSON, as the API server returns it.
+fn stored_status(status: &DynamoGraphDeploymentRequestStatus) -> DynamoGraphDeploymentRequestStatus {
     serde_json::from_value(json!(status)).unwrap()
 }
 
-fn said(status: &str, reason: &str, message: &str) -> (String, String, String) {
+/// Expected status, reason and message of a condition, to compare with [`TestEnv::condition_summary`].
+fn summary(status: &str, reason: &str, message: &str) -> (String, String, String) {
     (status.into(), reason.into(), message.into())
 }
 
-/// The Job that the plan would create, whatever else it writes.
-fn the_job(plan: &Plan) -> Value {
+/// The Job in the writes of a plan.
+fn planned_job(plan: &Plan) -> Value {
     let jobs: Vec<Value> = plan
         .writes
         .iter()

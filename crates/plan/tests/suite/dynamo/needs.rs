@@ -1,32 +1,32 @@
-//! What a reconcile reads, by the phase of the request.
+//! The objects that a reconcile reads in each phase of a request.
 
 use steersman_plan::dynamo::{JobState, Needs, ObservedJob, confirms_job, confirms_output, needs};
 
-use super::{FINAL, World, a_request, output, spec};
+use super::{FINAL, TestEnv, output, request_snapshot, spec};
 
-fn needed(world: &World) -> Needs {
-    let snapshot = &world.seen;
+fn needs_of(env: &TestEnv) -> Needs {
+    let snapshot = &env.snapshot;
     needs(&snapshot.object, snapshot.job.as_ref(), snapshot.output.as_ref())
 }
 
 #[test]
 fn new_request_needs_everything_for_its_job() {
-    let mut world = World::new(a_request(&spec("")));
-    let begins = Needs { claims: true, cluster_role: true, ..Needs::default() };
-    assert_eq!(needed(&world), begins);
-    assert!(confirms_job(&world.seen.object));
-    world.seen.object.spec.hardware = None;
-    assert_eq!(needed(&world), Needs { hardware: true, ..begins });
-    world.seen.object.deleting = true;
-    assert_eq!(needed(&world), Needs::default());
-    assert!(!confirms_job(&world.seen.object));
+    let mut env = TestEnv::new(request_snapshot(&spec("")));
+    let before_job = Needs { claims: true, cluster_role: true, ..Needs::default() };
+    assert_eq!(needs_of(&env), before_job);
+    assert!(confirms_job(&env.snapshot.object));
+    env.snapshot.object.spec.hardware = None;
+    assert_eq!(needs_of(&env), Needs { hardware: true, ..before_job });
+    env.snapshot.object.deleting = true;
+    assert_eq!(needs_of(&env), Needs::default());
+    assert!(!confirms_job(&env.snapshot.object));
 }
 
 #[test]
 fn profiling_needs_graph_once_result_is_there() {
-    let mut world = World::settled(&spec(""));
-    assert_eq!(needed(&world), Needs { job_pods: true, ..Needs::default() });
-    world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
+    let mut env = TestEnv::after_settling(&spec(""));
+    assert_eq!(needs_of(&env), Needs { job_pods: true, ..Needs::default() });
+    env.snapshot.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
     let with_graph = Needs {
         job_pods: true,
         graph: Some("qwen-dgd".into()),
@@ -34,25 +34,25 @@ fn profiling_needs_graph_once_result_is_there() {
         additional: vec!["planner-config-1a2b".into()],
         ..Needs::default()
     };
-    assert_eq!(needed(&world), with_graph);
-    // A crash before the first status: the step goes through Profiling all the same.
-    world.seen.object.status = None;
-    assert_eq!(needed(&world), with_graph);
+    assert_eq!(needs_of(&env), with_graph);
+    // After a crash before the first status, the request still goes through Profiling.
+    env.snapshot.object.status = None;
+    assert_eq!(needs_of(&env), with_graph);
 }
 
 #[test]
 fn deployed_request_needs_its_graph_alone() {
-    let world = World::deployed(&spec(""));
-    let needed = needed(&world);
+    let env = TestEnv::after_deployment(&spec(""));
+    let needed = needs_of(&env);
     assert_eq!((needed.graph.as_deref(), needed.graph_pods, needed.job_pods), (Some("qwen-dgd"), true, false));
     assert!(!needed.claims && !needed.cluster_role && !needed.hardware);
-    assert!(!confirms_job(&world.seen.object));
+    assert!(!confirms_job(&env.snapshot.object));
 }
 
 #[test]
 fn output_is_confirmed_once_the_job_has_ended() {
-    let world = World::settled(&spec(""));
-    let object = &world.seen.object;
+    let env = TestEnv::after_settling(&spec(""));
+    let object = &env.snapshot.object;
     let job = |state| ObservedJob { owner: Some("8f3c".into()), mark: None, state };
     let verdict = output(&[("profiler_status", "success")]);
     for (job, output, expected) in [

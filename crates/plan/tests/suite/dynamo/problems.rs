@@ -1,13 +1,13 @@
-//! A problem is the same by its code and its object: its text may change without another event.
+//! Problems are identified by code and object: a changed text causes no second event.
 
 use serde_json::json;
 use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Waiting};
 use steersman_reconcile::{Failure, Lookup, ObjectId};
 
-use super::{World, a_request, no_hardware, node, spec};
+use super::{TestEnv, no_hardware, node, request_snapshot, spec};
 
-fn pulling(pod: &str, message: &str) -> ObservedPod {
+fn pod_with_pull_failure(pod: &str, message: &str) -> ObservedPod {
     ObservedPod {
         name: pod.into(),
         phase: "Pending".into(),
@@ -21,62 +21,62 @@ fn pulling(pod: &str, message: &str) -> ObservedPod {
 }
 
 #[test]
-fn failed_write_with_another_text_is_the_same() {
-    let mut world = World::new(a_request(&spec("")));
+fn repeated_write_failure_is_reported_once() {
+    let mut env = TestEnv::new(request_snapshot(&spec("")));
     for message in ["timeout", "connection refused"] {
         let object = ObjectId::new("Job", "team-a", "profile-qwen");
-        world.pass(Some(Failure { object, message: message.into(), transient: true, conflict: false }));
+        env.reconcile(Some(Failure { object, message: message.into(), transient: true, conflict: false }));
         assert_eq!(
-            world.says("Profiling").2,
+            env.condition_summary("Profiling").2,
             format!("Job team-a/profile-qwen: {message}"),
-            "people read the last one"
+            "the condition shows the latest failure"
         );
     }
-    assert_eq!(world.told(), ["ProfilingJobFailed"]);
+    assert_eq!(env.event_reasons(), ["ProfilingJobFailed"]);
     assert_eq!(
-        json!(world.status().reported),
+        json!(env.status().reported),
         json!([{ "reason": "ProfilingJobFailed", "kind": "Job", "name": "profile-qwen", "generation": 1 }])
     );
-    world.settle();
-    assert_eq!(world.status().reported, []);
+    env.settle();
+    assert_eq!(env.status().reported, []);
 }
 
 #[test]
 fn undiscovered_hardware_is_reported_once() {
-    let mut world = World::new(a_request("model: m\nimage: i:1.0.0"));
+    let mut env = TestEnv::new(request_snapshot("model: m\nimage: i:1.0.0"));
     for count in 1..4 {
         let nodes = (0..count).map(|name| node(&name.to_string(), &[])).collect();
-        world.seen.hardware = ObservedHardware { nodes: Lookup::Known(nodes), ..no_hardware() };
-        world.settle();
-        assert!(world.says("Validation").2.contains(&format!("checked {count} nodes")));
+        env.snapshot.hardware = ObservedHardware { nodes: Lookup::Known(nodes), ..no_hardware() };
+        env.settle();
+        assert!(env.condition_summary("Validation").2.contains(&format!("checked {count} nodes")));
     }
-    assert_eq!(world.told(), ["ValidationFailed"]);
-    assert_eq!(json!(world.status().reported), json!([{ "reason": "HardwareNotDiscovered", "generation": 1 }]));
+    assert_eq!(env.event_reasons(), ["ValidationFailed"]);
+    assert_eq!(json!(env.status().reported), json!([{ "reason": "HardwareNotDiscovered", "generation": 1 }]));
 }
 
 #[test]
-fn image_pull_of_another_pod_is_another_problem() {
-    let mut world = World::settled(&spec(""));
-    world.notes.clear();
+fn image_pull_failure_is_reported_per_pod() {
+    let mut env = TestEnv::after_settling(&spec(""));
+    env.events.clear();
     for (pod, message) in [("a", "denied"), ("a", "not found"), ("b", "not found")] {
-        world.seen.job_pods = vec![pulling(pod, message)];
-        world.settle();
+        env.snapshot.job_pods = vec![pod_with_pull_failure(pod, message)];
+        env.settle();
     }
-    assert_eq!(world.told(), ["ImagePullFailed", "ImagePullFailed"]);
-    world.pods("Running");
-    world.settle();
-    world.seen.job_pods = vec![pulling("b", "not found")];
-    world.settle();
-    assert_eq!(world.told().len(), 3, "gone, and there again");
+    assert_eq!(env.event_reasons(), ["ImagePullFailed", "ImagePullFailed"]);
+    env.set_pod_phase("Running");
+    env.settle();
+    env.snapshot.job_pods = vec![pod_with_pull_failure("b", "not found")];
+    env.settle();
+    assert_eq!(env.event_reasons().len(), 3, "the problem went away and came back");
 }
 
 #[test]
-fn rejected_change_is_reported_once_through_all_phases() {
-    let mut world = World::settled(&spec(""));
-    world.edit(&spec("backend: vllm"));
-    world.settle();
-    world.notes.clear();
-    world.deliver(super::FINAL);
-    assert_eq!(world.told(), ["SpecGenerated"]);
-    assert_eq!(world.says("SpecAccepted").1, "SpecChangeRejected");
+fn rejected_change_is_reported_once_across_phases() {
+    let mut env = TestEnv::after_settling(&spec(""));
+    env.edit_spec(&spec("backend: vllm"));
+    env.settle();
+    env.events.clear();
+    env.deliver_result(super::FINAL);
+    assert_eq!(env.event_reasons(), ["SpecGenerated"]);
+    assert_eq!(env.condition_summary("SpecAccepted").1, "SpecChangeRejected");
 }

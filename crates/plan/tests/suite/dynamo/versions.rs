@@ -5,7 +5,7 @@ use steersman_plan::dynamo::graph::merge::{Merged, merge};
 
 use super::yaml;
 
-/// As those profilers write them, with every field of a service that becomes one of its main container.
+/// A graph as profilers write it, with every service field that v1beta1 moves to the main container.
 const GRAPH: &str = "apiVersion: nvidia.com/v1alpha1
 kind: DynamoGraphDeployment
 metadata: {name: vllm-disagg}
@@ -35,25 +35,25 @@ spec:
           volumeMounts: [{name: v, mountPath: /v}]
 ";
 
-fn over(graph: &Value, version: &str, rest: &str) -> Result<Merged, String> {
-    let wanted = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
-    merge(graph.as_object().unwrap(), wanted.as_object().unwrap())
+fn apply_override(graph: &Value, version: &str, rest: &str) -> Result<Merged, String> {
+    let graph_override = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
+    merge(graph.as_object().unwrap(), graph_override.as_object().unwrap())
 }
 
-fn worker(rest: &str) -> String {
+fn worker_override(rest: &str) -> String {
     format!("spec: {{components: [{{name: VllmDecodeWorker, {rest}}}]}}")
 }
 
-fn service(rest: &str) -> Value {
-    json!(over(&yaml(GRAPH), "v1beta1", &worker(rest)).unwrap().graph)["spec"]["services"]["VllmDecodeWorker"].clone()
+fn merged_service(rest: &str) -> Value {
+    json!(apply_override(&yaml(GRAPH), "v1beta1", &worker_override(rest)).unwrap().graph)["spec"]["services"]["VllmDecodeWorker"].clone()
 }
 
-fn main(rest: &str) -> String {
+fn main_container(rest: &str) -> String {
     format!("podTemplate: {{spec: {{containers: [{{name: main, {rest}}}]}}}}")
 }
 
-/// The same graph in v1beta1.
-fn in_beta(graph: &Value) -> Value {
+/// Converts a v1alpha1 graph by merging it into an empty v1beta1 graph.
+fn to_v1beta1(graph: &Value) -> Value {
     let names = graph["spec"]["services"].as_object().unwrap().keys();
     let components: Vec<Value> = names.map(|name| json!({ "name": name })).collect();
     let blank = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
@@ -61,7 +61,7 @@ fn in_beta(graph: &Value) -> Value {
     json!(merge(blank.as_object().unwrap(), graph.as_object().unwrap()).unwrap().graph)
 }
 
-fn sorted(mut graph: Value) -> Value {
+fn sort_lists(mut graph: Value) -> Value {
     for component in graph["spec"]["components"].as_array_mut().unwrap() {
         let containers = component.pointer_mut("/podTemplate/spec/containers").and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
@@ -76,8 +76,8 @@ fn sorted(mut graph: Value) -> Value {
 }
 
 #[test]
-fn merging_in_the_first_version_comes_to_the_same_as_merging_in_the_second() {
-    let wishes = [
+fn merge_result_is_independent_of_graph_version() {
+    let component_overrides = [
         "replicas: 5",
         "type: prefill",
         "type: worker",
@@ -90,7 +90,7 @@ fn merging_in_the_first_version_comes_to_the_same_as_merging_in_the_second() {
         "podTemplate: {metadata: {labels: {x: '1'}}}",
         "podTemplate: {spec: {tolerations: [{key: b}], nodeSelector: {a: b}, containers: [{name: side, image: s:1}]}}",
     ];
-    let of_main = [
+    let main_overrides = [
         "image: w:2, args: [--other]",
         "$patch: {args: append}, args: [--more]",
         "env: [{name: A}, {name: B, value: '3'}, {name: C, value: '1'}]",
@@ -101,40 +101,47 @@ fn merging_in_the_first_version_comes_to_the_same_as_merging_in_the_second() {
         "volumeMounts: [{name: m2, mountPath: /m}, {name: n, mountPath: /n, readOnly: true}]",
         "envFrom: [{secretRef: {name: s}}]",
     ];
-    for wish in wishes.iter().map(|wish| (*wish).to_owned()).chain(of_main.iter().map(|wish| main(wish))) {
-        let first = json!(over(&yaml(GRAPH), "v1beta1", &worker(&wish)).unwrap().graph);
-        assert_eq!(first["apiVersion"], "nvidia.com/v1alpha1", "{wish}: the profiler gets back what it gave");
-        let second = json!(over(&in_beta(&yaml(GRAPH)), "v1beta1", &worker(&wish)).unwrap().graph);
-        assert_eq!(sorted(in_beta(&first)), sorted(second), "{wish}");
+    for component in component_overrides
+        .iter()
+        .map(|component| (*component).to_owned())
+        .chain(main_overrides.iter().map(|component| main_container(component)))
+    {
+        let first = json!(apply_override(&yaml(GRAPH), "v1beta1", &worker_override(&component)).unwrap().graph);
+        assert_eq!(first["apiVersion"], "nvidia.com/v1alpha1", "{component}: the merged graph keeps its version");
+        let second =
+            json!(apply_override(&to_v1beta1(&yaml(GRAPH)), "v1beta1", &worker_override(&component)).unwrap().graph);
+        assert_eq!(sort_lists(to_v1beta1(&first)), sort_lists(second), "{component}");
     }
     let rest =
         "spec: {env: [{name: Z}], labels: {a: b}, topologyConstraint: {clusterTopologyName: t, packDomain: rack}}";
-    let graph = json!(over(&yaml(GRAPH), "v1beta1", rest).unwrap().graph);
+    let graph = json!(apply_override(&yaml(GRAPH), "v1beta1", rest).unwrap().graph);
     let want = json!({"topologyProfile": "t", "packDomain": "rack"});
     assert_eq!((&graph["spec"]["envs"], &graph["spec"]["topologyConstraint"]), (&json!([{"name": "Z"}]), &want));
 }
 
-/// Profilers go on working on the graph afterwards: arguments in the main container, GPUs on the service.
+/// Profilers read the merged graph again: arguments in the main container, GPUs in the service.
 #[test]
-fn what_profilers_read_again_stays_where_they_look() {
-    let changed =
-        service(&main("$patch: {args: append}, args: [--x], resources: {limits: {nvidia.com/gpu: 4, cpu: 8}}"));
+fn fields_read_by_profilers_keep_their_place() {
+    let changed = merged_service(&main_container(
+        "$patch: {args: append}, args: [--x], resources: {limits: {nvidia.com/gpu: 4, cpu: 8}}",
+    ));
     let want = yaml("{limits: {gpu: '4', cpu: '8', custom: {rdma/hca: '1'}}, requests: {gpu: '2', cpu: '4'}}");
     assert_eq!(changed["resources"], want);
     let main_container = &changed["extraPodSpec"]["mainContainer"];
     assert_eq!(main_container["args"], json!(["--model", "m", "--x"]));
     assert_eq!(main_container.get("resources"), None);
-    let untouched = service("replicas: 5");
+    let untouched = merged_service("replicas: 5");
     let mut want = yaml(GRAPH)["spec"]["services"]["VllmDecodeWorker"].clone();
     want["replicas"] = json!(5);
-    assert_eq!(untouched, want, "what the override is not about is not moved");
+    assert_eq!(untouched, want, "fields outside of the override keep their place");
 }
 
 #[test]
-fn the_example_works_with_the_profiler_that_requests_get_by_themselves() {
+fn example_override_merges_into_v1alpha1_graph() {
     let example = yaml(include_str!("../../../../../examples/dynamo/v1beta1-overrides.yaml"));
-    let wanted = &example["spec"]["overrides"]["dgd"];
-    let Merged { graph, warnings } = merge(yaml(GRAPH).as_object().unwrap(), wanted.as_object().unwrap()).unwrap();
+    let graph_override = &example["spec"]["overrides"]["dgd"];
+    let Merged { graph, warnings } =
+        merge(yaml(GRAPH).as_object().unwrap(), graph_override.as_object().unwrap()).unwrap();
     let services = json!(graph)["spec"]["services"].clone();
     let frontend = &services["Frontend"]["extraPodSpec"]["mainContainer"];
     assert_eq!(frontend["env"], json!([{"name": "DYN_LOG", "value": "debug"}]));
@@ -145,7 +152,7 @@ fn the_example_works_with_the_profiler_that_requests_get_by_themselves() {
 }
 
 #[test]
-fn what_the_first_version_cannot_say_is_refused_in_the_words_of_the_second() {
+fn fields_unknown_to_v1alpha1_are_rejected() {
     for (rest, field) in [
         ("frontendSidecar: side", "frontendSidecar"),
         ("experimental: {grove: {forceScalingGroup: true}}", "experimental.grove"),
@@ -155,23 +162,26 @@ fn what_the_first_version_cannot_say_is_refused_in_the_words_of_the_second() {
             "override spec.components[VllmDecodeWorker].{field} cannot be merged: this profiler generates graphs of \
              nvidia.com/v1alpha1, which have no such field; use a profiler of Dynamo 1.5 or later, or leave the field out"
         );
-        assert_eq!(over(&yaml(GRAPH), "v1beta1", &worker(rest)).unwrap_err(), want);
+        assert_eq!(apply_override(&yaml(GRAPH), "v1beta1", &worker_override(rest)).unwrap_err(), want);
     }
     for (rest, place) in [
-        (main("$patch: {env: append}"), "spec.components.VllmDecodeWorker.podTemplate.spec.containers.main.$patch"),
+        (
+            main_container("$patch: {env: append}"),
+            "spec.components.VllmDecodeWorker.podTemplate.spec.containers.main.$patch",
+        ),
         (
             "podTemplate: {spec: {containers: [{name: new, $patch: {args: append}, args: [a]}]}}".to_owned(),
             "spec.components.VllmDecodeWorker.podTemplate.spec.containers.$patch",
         ),
     ] {
-        let error = over(&yaml(GRAPH), "v1beta1", &worker(&rest)).unwrap_err();
+        let error = apply_override(&yaml(GRAPH), "v1beta1", &worker_override(&rest)).unwrap_err();
         let want = format!("override {place}: only {{args: append}} on an existing container is supported");
         assert_eq!(error, want, "{rest}");
     }
-    let twice = "spec: {components: [{name: Frontend, replicas: 1}, {name: Frontend, replicas: 2}]}";
-    let error = over(&yaml(GRAPH), "v1beta1", twice).unwrap_err();
+    let duplicate = "spec: {components: [{name: Frontend, replicas: 1}, {name: Frontend, replicas: 2}]}";
+    let error = apply_override(&yaml(GRAPH), "v1beta1", duplicate).unwrap_err();
     assert_eq!(error, "duplicate component name \"Frontend\" in spec.components");
-    let nobody = over(&yaml(GRAPH), "v1beta1", "spec: {components: [{name: Nobody, replicas: 1}]}").unwrap();
+    let unknown = apply_override(&yaml(GRAPH), "v1beta1", "spec: {components: [{name: Nobody, replicas: 1}]}").unwrap();
     let want = "spec.components[Nobody]: ignored because the generated blueprint has no such component";
-    assert_eq!((nobody.warnings, json!(nobody.graph)), (vec![want.to_owned()], yaml(GRAPH)));
+    assert_eq!((unknown.warnings, json!(unknown.graph)), (vec![want.to_owned()], yaml(GRAPH)));
 }

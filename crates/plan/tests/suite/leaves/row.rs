@@ -1,19 +1,18 @@
-//! One field of a spec and what it changes. `xtask check` makes pages of such rows.
-//! Comes in: nothing; goes out: the form of the tables, which each family fills.
+//! Row of the tables that state the effect of each field of a spec. `xtask check` generates pages from them.
 
 pub struct Row {
-    /// Without `spec.` in front. `[]` is an entry of a list, `{}` a value under a name of the user's choice.
+    /// Path without `spec.`. `[]` is an entry of a list, `{}` a value under a key that the user chooses.
     pub field: &'static str,
     /// The rest of the spec, in YAML, as the family's test reads it.
     pub around: &'static str,
     pub set: &'static str,
     pub changed: &'static str,
     pub effect: &'static str,
-    /// What differs, and where the field cannot be left out, that it cannot.
+    /// Parts of the output that differ, followed by `; refused without` if the field is required.
     pub shown: &'static str,
 }
 
-/// Fields of Kubernetes' own types, which are handled alike: where they begin, what they change, and where it shows.
+/// Fields of a Kubernetes type, which are all handled alike: path prefix, effect, and parts of the output that differ.
 pub type Copied = (&'static str, &'static str, &'static str);
 
 pub const fn row(

@@ -1,22 +1,21 @@
-//! The leaves of a schema that users write against.
-//! Comes in: a CRD; goes out: each field that holds a value, with what its surroundings demand.
+//! Lists the leaves of a CRD's schema, with sample values and the fields that their parents require.
 
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{Options, crd};
 
 pub struct Leaf {
-    /// As in the table.
+    /// Path in the notation of the table.
     pub field: String,
-    /// The schema does not let it be left out of what it belongs to.
+    /// The parent's schema requires the field.
     pub required: bool,
-    /// Two values that the schema takes.
+    /// Two values that the schema accepts.
     pub samples: [Value; 2],
-    /// What the nodes on the way demand, each field with a value.
-    demanded: Vec<(String, Value)>,
+    /// Fields that the nodes on the path require, each with a value.
+    required_fields: Vec<(String, Value)>,
 }
 
-/// Of the spec.
+/// Leaves of the spec in one version.
 pub fn leaves(family: Family, version: &str) -> Vec<Leaf> {
     let crd = crd(family, &Options::default()).unwrap();
     let version = crd.spec.versions.iter().find(|known| known.name == version).unwrap();
@@ -26,33 +25,40 @@ pub fn leaves(family: Family, version: &str) -> Vec<Leaf> {
     found
 }
 
-/// A node with several forms is walked in each of them.
-fn walk(node: &Value, field: &str, required: bool, way: &mut Vec<(String, Value)>, found: &mut Vec<Leaf>) {
-    let before = (found.len(), way.len());
+/// Adds the leaves below a node. A node may have properties, items and additional properties at once; all are walked.
+fn walk(node: &Value, field: &str, required: bool, required_on_path: &mut Vec<(String, Value)>, found: &mut Vec<Leaf>) {
+    let before = (found.len(), required_on_path.len());
     let names: Vec<&str> = node["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !field.is_empty() {
-        way.extend(names.iter().map(|name| (format!("{field}.{name}"), samples(&node["properties"][name])[0].clone())));
+        required_on_path.extend(
+            names.iter().map(|name| (format!("{field}.{name}"), samples(&node["properties"][name])[0].clone())),
+        );
     }
     for (name, child) in node["properties"].as_object().into_iter().flatten() {
         let field = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
-        walk(child, &field, names.contains(&name.as_str()), way, found);
+        walk(child, &field, names.contains(&name.as_str()), required_on_path, found);
     }
     for (items, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
         if node[items].is_object() {
-            walk(&node[items], &format!("{field}{mark}"), false, way, found);
+            walk(&node[items], &format!("{field}{mark}"), false, required_on_path, found);
         }
     }
-    way.truncate(before.1);
+    required_on_path.truncate(before.1);
     if found.len() == before.0 {
-        found.push(Leaf { field: field.to_owned(), required, samples: samples(node), demanded: way.clone() });
+        found.push(Leaf {
+            field: field.to_owned(),
+            required,
+            samples: samples(node),
+            required_fields: required_on_path.clone(),
+        });
     }
 }
 
 impl Leaf {
-    /// `spec` with all that the entries on the way to the leaf cannot be without, but not the leaf.
-    pub fn completed(&self, spec: Value) -> Value {
-        let others = self.demanded.iter().filter(|(field, _)| !super::within(&self.field, field));
-        others.fold(spec, |spec, (field, value)| super::with(&spec, field, value))
+    /// `spec` with all required fields on the path to the leaf, but without the leaf.
+    pub fn with_required_fields(&self, spec: Value) -> Value {
+        let others = self.required_fields.iter().filter(|(field, _)| !super::within(&self.field, field));
+        others.fold(spec, |spec, (field, value)| super::with_value(&spec, field, value))
     }
 }
 

@@ -1,31 +1,31 @@
-//! Children in full, as they must stand in the cluster.
+//! The complete manifests of all children.
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack::{ObservedDeployment, ReplicasOwner, Snapshot, plan};
 use steersman_reconcile::{Requeue, Severity};
 
-use super::{a_deployment, a_new_object, a_settled_object, order, written, yaml};
+use super::{observed_deployment, planned_object, settled_snapshot, v1alpha1_snapshot, write_order, yaml};
 
-fn expect(seen: &Snapshot, kind: &str, expected: &str) {
-    let found = written(&plan(seen), kind).unwrap_or_else(|| panic!("no {kind}"));
-    let expected = yaml(&expected.replace("#METADATA", METADATA).replace("#APART", APART));
+fn assert_child(snapshot: &Snapshot, kind: &str, expected: &str) {
+    let found = planned_object(&plan(snapshot), kind).unwrap_or_else(|| panic!("no {kind}"));
+    let expected = yaml(&expected.replace("#METADATA", METADATA).replace("#SPREAD", SPREAD));
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap();
     assert!(found == expected, "found {}\nexpected {}", pretty(&found), pretty(&expected));
 }
 
-fn spec_of(seen: &Snapshot, kind: &str) -> Value {
-    written(&plan(seen), kind).unwrap()["spec"].clone()
+fn child_spec(snapshot: &Snapshot, kind: &str) -> Value {
+    planned_object(&plan(snapshot), kind).unwrap()["spec"].clone()
 }
 
-fn env_of(seen: &Snapshot) -> Vec<(String, String)> {
-    let container = spec_of(seen, "Deployment")["template"]["spec"]["containers"][0].clone();
+fn server_env(snapshot: &Snapshot) -> Vec<(String, String)> {
+    let container = child_spec(snapshot, "Deployment")["template"]["spec"]["containers"][0].clone();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     container["env"].as_array().unwrap().iter().map(|env| (text(&env["name"]), text(&env["value"]))).collect()
 }
 
-const SMALL: &str = "{server: {distribution: {name: starter}}}";
+const MINIMAL_SPEC: &str = "{server: {distribution: {name: starter}}}";
 
-const USUAL: &str = r"
+const TYPICAL_SPEC: &str = r"
 replicas: 1
 server:
   distribution: {name: starter}
@@ -38,7 +38,7 @@ server:
   storage: {size: 20Gi, mountPath: /data}
 ";
 
-const LARGE: &str = r"
+const LARGE_SPEC: &str = r"
 replicas: 3
 server:
   distribution: {image: 'registry.example/stack:9'}
@@ -73,8 +73,8 @@ const METADATA: &str = r"
     blockOwnerDeletion: true
 ";
 
-/// Where pods had better run.
-const APART: &str = r"
+/// Preferred scheduling of pods.
+const SPREAD: &str = r"
       affinity:
         podAntiAffinity:
           preferredDuringSchedulingIgnoredDuringExecution:
@@ -102,9 +102,9 @@ const APART: &str = r"
 ";
 
 #[test]
-fn the_smallest_spec_gives_a_deployment_with_every_default() {
-    let seen = a_new_object(SMALL);
-    assert_eq!(order(&plan(&seen)), ["apply ServiceAccount starter-sa", "apply Deployment starter"]);
+fn minimal_spec_yields_deployment_with_defaults() {
+    let snapshot = v1alpha1_snapshot(MINIMAL_SPEC);
+    assert_eq!(write_order(&plan(&snapshot)), ["apply ServiceAccount starter-sa", "apply Deployment starter"]);
     let expected = r"
 apiVersion: apps/v1
 kind: Deployment
@@ -123,7 +123,7 @@ spec:
     spec:
       serviceAccountName: starter-sa
       securityContext: {fsGroup: 1001}
-#APART
+#SPREAD
       containers:
       - name: llama-stack
         image: docker.io/llamastack/distribution-starter:0.7.1
@@ -144,14 +144,14 @@ spec:
         volumeMounts: [{name: lls-storage, mountPath: /.llama}]
       volumes: [{name: lls-storage, emptyDir: {}}]
 ";
-    expect(&seen, "Deployment", expected);
+    assert_child(&snapshot, "Deployment", expected);
 }
 
 #[test]
-fn storage_and_a_port_give_a_claim_and_a_service() {
-    let seen = a_new_object(USUAL);
+fn storage_and_port_yield_claim_and_service() {
+    let snapshot = v1alpha1_snapshot(TYPICAL_SPEC);
     assert_eq!(
-        order(&plan(&seen)),
+        write_order(&plan(&snapshot)),
         [
             "create PersistentVolumeClaim starter-pvc",
             "apply ServiceAccount starter-sa",
@@ -200,7 +200,7 @@ spec:
     spec:
       serviceAccountName: starter-sa
       securityContext: {fsGroup: 1001}
-#APART
+#SPREAD
       containers:
       - name: llama-stack
         image: docker.io/llamastack/distribution-starter:0.7.1
@@ -232,12 +232,12 @@ spec:
         ("Service", service),
         ("Deployment", deployment),
     ] {
-        expect(&seen, kind, expected);
+        assert_child(&snapshot, kind, expected);
     }
 }
 
 #[test]
-fn workers_overrides_and_several_replicas_reach_the_pod() {
+fn workers_overrides_and_replicas_reach_pod() {
     let expected = r"
 apiVersion: apps/v1
 kind: Deployment
@@ -257,7 +257,7 @@ spec:
       serviceAccountName: mine
       terminationGracePeriodSeconds: 0
       securityContext: {fsGroup: 1001}
-#APART
+#SPREAD
       containers:
       - name: stack
         image: registry.example/stack:9
@@ -286,22 +286,22 @@ spec:
       - {name: lls-storage, emptyDir: {}}
       - {name: models, emptyDir: {}}
 ";
-    let seen = a_new_object(LARGE);
-    expect(&seen, "Deployment", expected);
+    let snapshot = v1alpha1_snapshot(LARGE_SPEC);
+    assert_child(&snapshot, "Deployment", expected);
     assert_eq!(
-        order(&plan(&seen)),
+        write_order(&plan(&snapshot)),
         [
             "apply ServiceAccount starter-sa",
             "apply Deployment starter",
             "apply Service starter-service",
             "apply PodDisruptionBudget starter-pdb",
         ],
-        "the account is made even where another one is used"
+        "the ServiceAccount is created even if the pod uses another one"
     );
 }
 
 #[test]
-fn a_service_is_made_where_the_container_gives_a_port_or_an_environment() {
+fn service_requires_port_or_environment() {
     for (container, expected) in [
         ("{}", None),
         ("{name: x}", None),
@@ -310,18 +310,19 @@ fn a_service_is_made_where_the_container_gives_a_port_or_an_environment() {
         ("{port: 80}", Some(80)),
         ("{env: [{name: A, value: b}]}", Some(8321)),
     ] {
-        let seen =
-            a_new_object(&format!("{{server: {{distribution: {{name: starter}}, containerSpec: {container}}}}}"));
-        let port = written(&plan(&seen), "Service").map(|service| service["spec"]["ports"][0]["port"].clone());
+        let snapshot =
+            v1alpha1_snapshot(&format!("{{server: {{distribution: {{name: starter}}, containerSpec: {container}}}}}"));
+        let port =
+            planned_object(&plan(&snapshot), "Service").map(|service| service["spec"]["ports"][0]["port"].clone());
         assert_eq!(port, expected.map(|port| json!(port)), "{container}");
-        let swept = plan(&seen).prune.iter().any(|kind| kind.kind == "Service");
-        assert!(swept, "{container}: one that is no longer wanted goes");
+        let prunes_service = plan(&snapshot).prune.iter().any(|kind| kind.kind == "Service");
+        assert!(prunes_service, "{container}: an unneeded Service is pruned");
     }
 }
 
 #[test]
-fn what_the_user_repeats_in_the_environment_counts_once_and_where_it_stands_last() {
-    let seen = a_new_object(
+fn repeated_env_keeps_last_value_and_position() {
+    let snapshot = v1alpha1_snapshot(
         "server:\n  distribution: {name: starter}\n  containerSpec:\n    env:\n    \
          - {name: A, value: first}\n    - {name: B, value: b}\n    - {name: HF_HOME, value: $(B)/hf}\n    \
          - {name: A, value: last}\n",
@@ -334,66 +335,66 @@ fn what_the_user_repeats_in_the_environment_counts_once_and_where_it_stands_last
         ("HF_HOME", "$(B)/hf"),
         ("A", "last"),
     ];
-    assert_eq!(env_of(&seen), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(server_env(&snapshot), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 
 #[test]
-fn constraints_of_the_user_replace_the_usual_ones() {
-    let seen = a_new_object(
+fn user_spread_constraints_replace_defaults() {
+    let snapshot = v1alpha1_snapshot(
         "{replicas: 2, server: {distribution: {name: starter}, topologySpreadConstraints: \
          [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]}}",
     );
-    let pod = spec_of(&seen, "Deployment")["template"]["spec"].clone();
+    let pod = child_spec(&snapshot, "Deployment")["template"]["spec"].clone();
     let expected = json!([{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]);
     assert_eq!(pod["topologySpreadConstraints"], expected);
     assert!(pod["affinity"].is_object());
 }
 
-/// A server that answers is not restarted because others join it, or leave.
+/// Scaling must not restart running pods.
 #[test]
-fn pods_are_the_same_however_many_there_are() {
-    let template = |spec: &str| spec_of(&a_new_object(spec), "Deployment")["template"].clone();
-    let one = template(USUAL);
+fn pod_template_is_independent_of_replicas() {
+    let template = |spec: &str| child_spec(&v1alpha1_snapshot(spec), "Deployment")["template"].clone();
+    let one = template(TYPICAL_SPEC);
     for replicas in [0, 2, 9] {
-        let spec = USUAL.replace("replicas: 1", &format!("replicas: {replicas}"));
+        let spec = TYPICAL_SPEC.replace("replicas: 1", &format!("replicas: {replicas}"));
         assert_eq!(template(&spec), one, "{replicas}");
     }
 }
 
 #[test]
-fn replicas_are_left_to_an_autoscaler_only_once_it_owns_them() {
-    let plain = "{replicas: 2, server: {distribution: {name: starter}}}";
+fn replicas_yield_only_to_actual_owner() {
+    let fixed = "{replicas: 2, server: {distribution: {name: starter}}}";
     let scaled = "{replicas: 2, server: {distribution: {name: starter}, autoscaling: {maxReplicas: 9}}}";
-    let off = "{replicas: 2, server: {distribution: {name: starter}, autoscaling: {maxReplicas: 0}}}";
-    let other = || ReplicasOwner::Other("kube-controller-manager".into());
-    let live = |replicas_owner| Some(ObservedDeployment { replicas_owner, ..a_deployment(5, 5) });
+    let disabled = "{replicas: 2, server: {distribution: {name: starter}, autoscaling: {maxReplicas: 0}}}";
+    let other_owner = || ReplicasOwner::Other("kube-controller-manager".into());
+    let running = |replicas_owner| Some(ObservedDeployment { replicas_owner, ..observed_deployment(5, 5) });
     for (name, spec, deployment, expected) in [
-        ("nothing there", plain, None, json!(2)),
-        ("scaled by hand", plain, live(ReplicasOwner::Ours), json!(2)),
-        ("scaled by another", plain, live(other()), Value::Null),
-        ("an autoscaler of somebody else's", plain, live(ReplicasOwner::Autoscaler("theirs".into())), Value::Null),
-        ("autoscaled, nothing there", scaled, None, json!(2)),
-        ("autoscaled, still ours", scaled, live(ReplicasOwner::Ours), json!(5)),
-        ("autoscaled by another", scaled, live(other()), Value::Null),
-        ("autoscaling to at most 0 is none", off, live(ReplicasOwner::Ours), json!(2)),
+        ("no Deployment", fixed, None, json!(2)),
+        ("scaled by hand", fixed, running(ReplicasOwner::Ours), json!(2)),
+        ("scaled by another", fixed, running(other_owner()), Value::Null),
+        ("foreign autoscaler", fixed, running(ReplicasOwner::Autoscaler("theirs".into())), Value::Null),
+        ("autoscaled, no Deployment", scaled, None, json!(2)),
+        ("autoscaled, still ours", scaled, running(ReplicasOwner::Ours), json!(5)),
+        ("autoscaled by another", scaled, running(other_owner()), Value::Null),
+        ("autoscaling to at most 0 is disabled", disabled, running(ReplicasOwner::Ours), json!(2)),
     ] {
-        let seen = Snapshot { deployment, ..a_new_object(spec) };
-        assert_eq!(spec_of(&seen, "Deployment")["replicas"], expected, "{name}");
+        let snapshot = Snapshot { deployment, ..v1alpha1_snapshot(spec) };
+        assert_eq!(child_spec(&snapshot, "Deployment")["replicas"], expected, "{name}");
     }
 }
 
 #[test]
-fn a_new_spec_is_looked_at_again_soon_and_a_settled_one_only_on_a_change() {
-    assert!(matches!(plan(&a_new_object(USUAL)).requeue, Requeue::After(_)));
-    let settled = plan(&a_settled_object(USUAL));
+fn new_spec_requeues_and_settled_awaits_change() {
+    assert!(matches!(plan(&v1alpha1_snapshot(TYPICAL_SPEC)).requeue, Requeue::After(_)));
+    let settled = plan(&settled_snapshot(TYPICAL_SPEC));
     assert_eq!((settled.requeue, settled.events.len(), settled.findings.len()), (Requeue::AwaitChange, 0, 0));
 }
 
 #[test]
-fn an_object_that_is_being_deleted_gets_nothing() {
-    let mut seen = a_settled_object(USUAL);
-    seen.object.deleting = true;
-    let plan = plan(&seen);
+fn deleting_object_gets_no_writes() {
+    let mut snapshot = settled_snapshot(TYPICAL_SPEC);
+    snapshot.object.deleting = true;
+    let plan = plan(&snapshot);
     assert!(plan.writes.is_empty() && plan.prune.is_empty() && plan.events.is_empty());
     assert!(plan.findings.iter().all(|finding| finding.severity != Severity::Blocker));
 }

@@ -1,4 +1,4 @@
-//! Each rule: one departure from a good spec, one finding, word by word.
+//! One case for each rule of the spec, with the exact text of its finding.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use steersman_plan::llamastack;
@@ -6,24 +6,24 @@ use steersman_plan::llamastack::{ObservedClaim, Snapshot, plan};
 use steersman_reconcile::Severity::{Blocker, Warning};
 use steersman_reconcile::{EventType, Outcome};
 
-use super::{a_new_object, a_settled_object, stored};
+use super::{settled_snapshot, stored_status, v1alpha1_snapshot};
 
 fn server(fields: &str) -> Snapshot {
-    a_new_object(&format!("{{server: {{distribution: {{name: starter}}, {fields}}}}}"))
+    v1alpha1_snapshot(&format!("{{server: {{distribution: {{name: starter}}, {fields}}}}}"))
 }
 
 fn distribution(fields: &str) -> Snapshot {
-    a_new_object(&format!("{{server: {{distribution: {{{fields}}}}}}}"))
+    v1alpha1_snapshot(&format!("{{server: {{distribution: {{{fields}}}}}}}"))
 }
 
 fn network(fields: &str) -> Snapshot {
-    a_new_object(&format!("{{server: {{distribution: {{name: starter}}}}, network: {{{fields}}}}}"))
+    v1alpha1_snapshot(&format!("{{server: {{distribution: {{name: starter}}}}, network: {{{fields}}}}}"))
 }
 
 #[test]
-fn each_departure_gives_its_finding() {
+fn each_invalid_spec_yields_its_finding() {
     let names = "Set spec.distribution.name to one of postgres-demo, starter, or spec.distribution.image.";
-    for (seen, severity, reason, message, remedy) in [
+    for (snapshot, severity, reason, message, remedy) in [
         (
             distribution("name: nobody"),
             Blocker,
@@ -53,7 +53,7 @@ fn each_departure_gives_its_finding() {
             "Set it to a number from 1024 to 65535, or leave it out for 8321.",
         ),
         (
-            a_new_object("{replicas: -1, server: {distribution: {name: starter}}}"),
+            v1alpha1_snapshot("{replicas: -1, server: {distribution: {name: starter}}}"),
             Blocker,
             "ReplicasInvalid",
             "spec.workload.replicas is -1; there cannot be fewer than 0.",
@@ -136,7 +136,7 @@ fn each_departure_gives_its_finding() {
             "Change the claim itself where its storage class can expand it, then set the same size here.",
         ),
     ] {
-        let plan = plan(&seen);
+        let plan = plan(&snapshot);
         assert_eq!(plan.findings.len(), 1, "{reason}: {:#?}", plan.findings);
         let finding = &plan.findings[0];
         assert_eq!((finding.severity, finding.reason), (severity, reason));
@@ -148,12 +148,12 @@ fn each_departure_gives_its_finding() {
 }
 
 #[test]
-fn what_amounts_to_nothing_gives_no_finding() {
-    for (name, seen) in [
+fn valid_spec_yields_no_finding() {
+    for (name, snapshot) in [
         ("an image", distribution("image: x")),
-        ("an empty name beside an image", distribution("name: '', image: x")),
+        ("an empty name with an image", distribution("name: '', image: x")),
         ("port 0", server("containerSpec: {port: 0}")),
-        ("no replicas", a_new_object("{replicas: 0, server: {distribution: {name: starter}}}")),
+        ("no replicas", v1alpha1_snapshot("{replicas: 0, server: {distribution: {name: starter}}}")),
         ("a user config without a name", server("userConfig: {configMapName: ''}")),
         ("a bundle without a name", server("tlsConfig: {caBundle: {configMapName: ''}}")),
         ("no bundle", server("tlsConfig: {}")),
@@ -164,37 +164,37 @@ fn what_amounts_to_nothing_gives_no_finding() {
         ("a budget", server("podDisruptionBudget: {minAvailable: 1}")),
         ("an env that repeats one of ours", server("containerSpec: {env: [{name: LLS_PORT, value: '1'}]}")),
         (
-            "the same size in other words",
+            "the same size in another unit",
             Snapshot {
                 volume_claim: Some(ObservedClaim { phase: None, size: Some(Quantity("10Gi".into())) }),
                 ..server("storage: {size: 10240Mi}")
             },
         ),
     ] {
-        assert_eq!(plan(&seen).findings, [], "{name}");
+        assert_eq!(plan(&snapshot).findings, [], "{name}");
     }
 }
 
 #[test]
-fn several_findings_are_told_most_serious_first_and_once() {
-    let mut seen = server("autoscaling: {maxReplicas: 0}, containerSpec: {port: 70000}");
-    let first = plan(&seen);
+fn findings_are_sorted_by_severity_and_reported_once() {
+    let mut snapshot = server("autoscaling: {maxReplicas: 0}, containerSpec: {port: 70000}");
+    let first = plan(&snapshot);
     let reasons: Vec<_> = first.findings.iter().map(|finding| finding.reason).collect();
     assert_eq!(reasons, ["PortInvalid", "AutoscalingIgnored"]);
     assert_eq!(first.events.len(), 1);
     assert_eq!((first.events[0].type_, first.events[0].reason), (EventType::Warning, "PortInvalid"));
     assert!(first.events[0].message.contains("is not a port. Set it to"), "{}", first.events[0].message);
 
-    seen.object.status = Some(stored(&llamastack::status(&seen, &first, &Outcome::default())));
-    assert_eq!(plan(&seen).events, []);
-    assert_eq!(plan(&seen).findings, first.findings);
+    snapshot.object.status = Some(stored_status(&llamastack::status(&snapshot, &first, &Outcome::default())));
+    assert_eq!(plan(&snapshot).events, []);
+    assert_eq!(plan(&snapshot).findings, first.findings);
 }
 
 #[test]
-fn a_blocker_leaves_what_runs_alone() {
-    let mut seen = a_settled_object("{server: {distribution: {name: starter}, containerSpec: {port: 80}}}");
-    assert!(!plan(&seen).writes.is_empty());
-    seen.settings.distributions.clear();
-    let plan = plan(&seen);
+fn blocker_leaves_running_objects_unchanged() {
+    let mut snapshot = settled_snapshot("{server: {distribution: {name: starter}, containerSpec: {port: 80}}}");
+    assert!(!plan(&snapshot).writes.is_empty());
+    snapshot.settings.distributions.clear();
+    let plan = plan(&snapshot);
     assert!(plan.writes.is_empty() && plan.prune.is_empty());
 }

@@ -1,8 +1,8 @@
-//! An object of which only the spec differs from test to test, and a world that has nothing for it yet.
+//! Decisions about LlamaStackDistributions. Tests start from a snapshot of one object in an empty cluster.
 
 mod adoption;
 mod children;
-mod configured;
+mod configuration;
 mod findings;
 mod labels;
 mod laws;
@@ -42,29 +42,29 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The object `team-a/starter` with this spec of v1alpha1, as on the first pass.
-fn a_new_object(spec: &str) -> Snapshot {
-    of_v1alpha1(yaml(spec))
+/// The object `team-a/starter` with this v1alpha1 spec, as in its first reconcile.
+fn v1alpha1_snapshot(spec: &str) -> Snapshot {
+    snapshot_from_v1alpha1(yaml(spec))
 }
 
-fn of_v1alpha1(spec: Value) -> Snapshot {
+fn snapshot_from_v1alpha1(spec: Value) -> Snapshot {
     let object = json!({ "apiVersion": "llamastack.io/v1alpha1", "kind": "LlamaStackDistribution",
         "metadata": { "name": "starter" }, "spec": spec });
-    of_stored(convert(object, "llamastack.io/v1alpha2").unwrap().object)
+    snapshot_from_stored(convert(object, "llamastack.io/v1alpha2").unwrap().object)
 }
 
-/// The same with a spec of v1alpha2.
-fn an_object(spec: &str) -> Snapshot {
-    of_v1alpha2(yaml(spec))
+/// The object `team-a/starter` with this v1alpha2 spec, as in its first reconcile.
+fn v1alpha2_snapshot(spec: &str) -> Snapshot {
+    snapshot_from_v1alpha2(yaml(spec))
 }
 
-fn of_v1alpha2(spec: Value) -> Snapshot {
-    of_stored(json!({ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution",
+fn snapshot_from_v1alpha2(spec: Value) -> Snapshot {
+    snapshot_from_stored(json!({ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution",
         "metadata": { "name": "starter" }, "spec": spec }))
 }
 
-/// As the operator reads it.
-fn of_stored(object: Value) -> Snapshot {
+/// The snapshot that the operator builds from a stored object.
+fn snapshot_from_stored(object: Value) -> Snapshot {
     let former = convert(object.clone(), "llamastack.io/v1alpha1").unwrap().object;
     let former: v1alpha1::LlamaStackDistribution = serde_json::from_value(former).unwrap();
     let server = former.spec.server;
@@ -112,31 +112,32 @@ fn of_stored(object: Value) -> Snapshot {
     }
 }
 
-/// The same after all was written, all pods are ready and the status says so.
-fn a_settled_object(spec: &str) -> Snapshot {
-    settled(a_new_object(spec))
+/// The object after all writes, with ready pods and a current status.
+fn settled_snapshot(spec: &str) -> Snapshot {
+    settle(v1alpha1_snapshot(spec))
 }
 
-fn settled(mut seen: Snapshot) -> Snapshot {
-    let workload = seen.object.spec.workload.clone().unwrap_or_default();
+fn settle(mut snapshot: Snapshot) -> Snapshot {
+    let workload = snapshot.object.spec.workload.clone().unwrap_or_default();
     let replicas = workload.replicas.unwrap_or(1);
-    let template = written(&plan(&seen), "Deployment").map(|written| written["spec"]["template"].clone());
+    let template =
+        planned_object(&plan(&snapshot), "Deployment").map(|deployment| deployment["spec"]["template"].clone());
     let template = template.unwrap_or_default();
-    seen.deployment = Some(ObservedDeployment { template, ..a_deployment(replicas, replicas) });
-    seen.volume_claim = workload.storage.map(|storage| ObservedClaim {
+    snapshot.deployment = Some(ObservedDeployment { template, ..observed_deployment(replicas, replicas) });
+    snapshot.volume_claim = workload.storage.map(|storage| ObservedClaim {
         phase: Some("Bound".into()),
         size: Some(storage.size.unwrap_or_else(|| Quantity("10Gi".into()))),
     });
-    seen.service = true;
-    seen.pods = Some(vec![]);
-    seen.server = ObservedServer::Answered { version: Some("0.7.1".into()), providers: Some(vec![]) };
-    let status = llamastack::status(&seen, &plan(&seen), &Outcome::default());
-    seen.object.status = Some(stored(&status));
-    seen
+    snapshot.service = true;
+    snapshot.pods = Some(vec![]);
+    snapshot.server = ObservedServer::Answered { version: Some("0.7.1".into()), providers: Some(vec![]) };
+    let status = llamastack::status(&snapshot, &plan(&snapshot), &Outcome::default());
+    snapshot.object.status = Some(stored_status(&status));
+    snapshot
 }
 
-/// All of its pods are of the newest template.
-fn a_deployment(replicas: i32, ready: i32) -> ObservedDeployment {
+/// A Deployment whose pods all have the current template.
+fn observed_deployment(replicas: i32, ready: i32) -> ObservedDeployment {
     ObservedDeployment {
         generation: Some(3),
         observed_generation: Some(3),
@@ -149,25 +150,25 @@ fn a_deployment(replicas: i32, ready: i32) -> ObservedDeployment {
     }
 }
 
-/// As it comes back from the API server.
-fn stored(status: &LlamaStackDistributionStatus) -> LlamaStackDistributionStatus {
+/// The status after a round trip through JSON, as the API server returns it.
+fn stored_status(status: &LlamaStackDistributionStatus) -> LlamaStackDistributionStatus {
     serde_json::from_value(json!(status)).unwrap()
 }
 
-fn written(plan: &Plan, kind: &str) -> Option<Value> {
+fn planned_object(plan: &Plan, kind: &str) -> Option<Value> {
     plan.writes.iter().filter_map(WriteOp::object).map(|object| json!(object)).find(|object| object["kind"] == kind)
 }
 
-/// Kind and name of each write, and how it is made.
-fn order(plan: &Plan) -> Vec<String> {
-    let told = plan.writes.iter().map(|write| {
-        let how = match write {
+/// Operation, kind and name of each write.
+fn write_order(plan: &Plan) -> Vec<String> {
+    let writes = plan.writes.iter().map(|write| {
+        let operation = match write {
             WriteOp::Owned(Write::Apply(_)) => "apply",
             WriteOp::Owned(Write::CreateOnce(_)) => "create",
             other => panic!("a server owns all its children: {other:?}"),
         };
         let object = json!(write.object());
-        format!("{how} {} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+        format!("{operation} {} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
     });
-    told.collect()
+    writes.collect()
 }

@@ -1,39 +1,40 @@
-//! The operator's own ConfigMap: what it changes for every object, and what becomes of one that cannot be read.
+//! The operator's ConfigMap: its effect on every object, and the fallback for keys that cannot be read.
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack;
 use steersman_plan::llamastack::{DefaultPolicy, Images, ObservedReference, OperatorConfig, Snapshot, plan};
 use steersman_reconcile::{EventType, Outcome, Requeue, Severity};
 
-use super::{STARTER, an_object, settled, stored, written, yaml};
+use super::{STARTER, planned_object, settle, stored_status, v1alpha2_snapshot, yaml};
 
 const PLACE: &str = "steersman-system/llama-stack-operator-config";
 const GENERATED: &str = "{distribution: {name: starter}, resources: {models: [{name: m, provider: openai}]}}";
 
-fn read(data: &[(&str, &str)], before: Option<&OperatorConfig>) -> OperatorConfig {
+fn read_config(data: &[(&str, &str)], before: Option<&OperatorConfig>) -> OperatorConfig {
     let data = data.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
     OperatorConfig::read(PLACE, &data, before)
 }
 
-fn overrides(text: &str) -> OperatorConfig {
-    read(&[("image-overrides", text)], None)
+fn config_with_overrides(text: &str) -> OperatorConfig {
+    read_config(&[("image-overrides", text)], None)
 }
 
-fn flag(text: &str) -> OperatorConfig {
-    read(&[("featureFlags", text)], None)
+fn config_with_flags(text: &str) -> OperatorConfig {
+    read_config(&[("featureFlags", text)], None)
 }
 
-fn under(seen: &Snapshot, config: OperatorConfig) -> Snapshot {
-    Snapshot { settings: seen.settings.under(config), ..seen.clone() }
+fn with_config(snapshot: &Snapshot, config: OperatorConfig) -> Snapshot {
+    Snapshot { settings: snapshot.settings.under(config), ..snapshot.clone() }
 }
 
-fn image(seen: &Snapshot) -> Value {
-    let deployment = written(&plan(seen), "Deployment").unwrap_or_else(|| panic!("{:?}", plan(seen).findings));
+fn planned_image(snapshot: &Snapshot) -> Value {
+    let deployment =
+        planned_object(&plan(snapshot), "Deployment").unwrap_or_else(|| panic!("{:?}", plan(snapshot).findings));
     deployment["spec"]["template"]["spec"]["containers"][0]["image"].clone()
 }
 
 #[test]
-fn images_and_flags_are_read_and_what_is_absent_is_the_default() {
+fn images_and_flags_default_when_absent() {
     let known = |images: &[(&str, &str)]| {
         Images::Known(images.iter().map(|(name, image)| ((*name).to_owned(), (*image).to_owned())).collect())
     };
@@ -44,7 +45,7 @@ fn images_and_flags_are_read_and_what_is_absent_is_the_default() {
         ("starter: quay.io/x/starter:1", known(&[("starter", "quay.io/x/starter:1")])),
         ("starter: a:1\nremote-vllm: b:2\n", known(&[("starter", "a:1"), ("remote-vllm", "b:2")])),
     ] {
-        let config = overrides(text);
+        let config = config_with_overrides(text);
         assert_eq!((config.images, config.faults), (images, vec![]), "{text:?}");
     }
     for (text, policy) in [
@@ -55,160 +56,168 @@ fn images_and_flags_are_read_and_what_is_absent_is_the_default() {
         ("enableNetworkPolicy: {enabled: false}", DefaultPolicy::Off),
         ("enableNetworkPolicy: {enabled: true}\nanother: {enabled: true}", DefaultPolicy::On),
     ] {
-        let config = flag(text);
+        let config = config_with_flags(text);
         assert_eq!((config.policy, config.faults), (policy, vec![]), "{text:?}");
     }
-    assert_eq!(read(&[("else", "x")], None), OperatorConfig { place: PLACE.into(), ..OperatorConfig::default() });
+    assert_eq!(
+        read_config(&[("else", "x")], None),
+        OperatorConfig { place: PLACE.into(), ..OperatorConfig::default() }
+    );
 }
 
 #[test]
-fn a_part_that_cannot_be_read_counts_as_it_did_before() {
-    let good =
-        read(&[("image-overrides", "starter: a:1"), ("featureFlags", "enableNetworkPolicy: {enabled: true}")], None);
+fn unreadable_key_keeps_previous_value() {
+    let good = read_config(
+        &[("image-overrides", "starter: a:1"), ("featureFlags", "enableNetworkPolicy: {enabled: true}")],
+        None,
+    );
     for text in ["starter: [", "- starter", "just words", "starter: a:1\n starter: b:2"] {
-        let config = read(&[("image-overrides", text)], Some(&good));
+        let config = read_config(&[("image-overrides", text)], Some(&good));
         assert_eq!(config.images, good.images, "{text:?}");
-        assert_eq!(config.policy, DefaultPolicy::Off, "{text:?}: the other part can be read");
-        let said = &config.faults[0].message;
-        assert!(said.starts_with(&format!("ConfigMap {PLACE}, key image-overrides: this is not YAML")), "{said}");
-        assert_eq!(overrides(text).images, Images::Unknown, "{text:?}: nothing is known from before");
+        assert_eq!(config.policy, DefaultPolicy::Off, "{text:?}: the other key is readable");
+        let part = &config.faults[0].message;
+        assert!(part.starts_with(&format!("ConfigMap {PLACE}, key image-overrides: this is not YAML")), "{part}");
+        assert_eq!(config_with_overrides(text).images, Images::Unknown, "{text:?}: there is no previous value");
     }
     for text in ["enableNetworkPolicy: true", "enableNetworkPolicy: {enabled: maybe}", "["] {
-        let config = read(&[("featureFlags", text)], Some(&good));
+        let config = read_config(&[("featureFlags", text)], Some(&good));
         assert_eq!((config.policy, config.faults.len()), (DefaultPolicy::On, 1), "{text:?}");
-        assert_eq!(flag(text).policy, DefaultPolicy::Unknown, "{text:?}");
+        assert_eq!(config_with_flags(text).policy, DefaultPolicy::Unknown, "{text:?}");
     }
     let forbidden = OperatorConfig::unknown(PLACE, "no right", Some(&good));
     assert_eq!((forbidden.images, forbidden.policy), (good.images, good.policy));
-    let never = OperatorConfig::unknown(PLACE, "no right", None);
-    assert_eq!((never.images, never.policy), (Images::Unknown, DefaultPolicy::Unknown));
+    let unread_before = OperatorConfig::unknown(PLACE, "no right", None);
+    assert_eq!((unread_before.images, unread_before.policy), (Images::Unknown, DefaultPolicy::Unknown));
 }
 
 #[test]
-fn an_entry_that_is_no_image_is_passed_over_and_told_to_those_it_concerns() {
-    let config = overrides("starter: 'not an image'\npostgres-demo: 7\nstartr: a:1\nremote-vllm: b:2");
+fn invalid_image_entry_warns_affected_objects() {
+    let config = config_with_overrides("starter: 'not an image'\npostgres-demo: 7\nstartr: a:1\nremote-vllm: b:2");
     assert_eq!(config.images, Images::Known([("remote-vllm".to_owned(), "b:2".to_owned())].into()));
     assert_eq!(config.faults.len(), 3, "{:?}", config.faults);
-    let seen = under(&an_object("{distribution: {name: starter}}"), config.clone());
-    assert_eq!(image(&seen), STARTER);
-    let made = plan(&seen);
-    let [finding] = &made.findings[..] else { panic!("{:?}", made.findings) };
+    let snapshot = with_config(&v1alpha2_snapshot("{distribution: {name: starter}}"), config.clone());
+    assert_eq!(planned_image(&snapshot), STARTER);
+    let new_plan = plan(&snapshot);
+    let [finding] = &new_plan.findings[..] else { panic!("{:?}", new_plan.findings) };
     assert_eq!((finding.severity, finding.reason), (Severity::Warning, "OperatorConfigInvalid"));
     let start =
         format!("ConfigMap {PLACE}, key image-overrides, entry starter: \"not an image\" is not an image reference");
     assert!(finding.message.starts_with(&start), "{}", finding.message);
-    assert_eq!((made.events[0].type_, made.events[0].reason), (EventType::Warning, "OperatorConfigInvalid"));
-    let other = under(&an_object("{distribution: {image: x}}"), config);
+    assert_eq!((new_plan.events[0].type_, new_plan.events[0].reason), (EventType::Warning, "OperatorConfigInvalid"));
+    let other = with_config(&v1alpha2_snapshot("{distribution: {image: x}}"), config);
     assert_eq!(plan(&other).findings, []);
 }
 
 /// FR-020, FR-020b, FR-020c.
 #[test]
-fn another_image_moves_the_server_and_its_configuration_in_one_write() {
-    let seen = settled(an_object(GENERATED));
-    assert_eq!(image(&seen), STARTER);
-    let moved = under(&seen, overrides("starter: mirror.example.com/starter:0.7.3"));
-    assert_eq!(image(&moved), "mirror.example.com/starter:0.7.3");
-    let made = plan(&moved);
-    let [finding] = &made.findings[..] else { panic!("{:?}", made.findings) };
+fn image_override_updates_server_and_configuration() {
+    let snapshot = settle(v1alpha2_snapshot(GENERATED));
+    assert_eq!(planned_image(&snapshot), STARTER);
+    let overridden = with_config(&snapshot, config_with_overrides("starter: mirror.example.com/starter:0.7.3"));
+    assert_eq!(planned_image(&overridden), "mirror.example.com/starter:0.7.3");
+    let new_plan = plan(&overridden);
+    let [finding] = &new_plan.findings[..] else { panic!("{:?}", new_plan.findings) };
     assert_eq!((finding.severity, finding.reason), (Severity::Info, "ImageReplaced"));
-    for said in [PLACE, "mirror.example.com/starter:0.7.3", STARTER, "llama-stack 0.7.1"] {
-        assert!(finding.message.contains(said), "{said} in {}", finding.message);
+    for part in [PLACE, "mirror.example.com/starter:0.7.3", STARTER, "llama-stack 0.7.1"] {
+        assert!(finding.message.contains(part), "{part} in {}", finding.message);
     }
-    let status = llamastack::status(&moved, &made, &Outcome { written: 1, failure: None });
+    let status = llamastack::status(&overridden, &new_plan, &Outcome { written: 1, failure: None });
     let resolved = status.resolved_distribution.clone().unwrap();
     assert_eq!(resolved.image.as_deref(), Some("mirror.example.com/starter:0.7.3"));
-    let shown = status.distribution_config.clone().unwrap().available_distributions.unwrap();
-    assert_eq!(shown["starter"], "mirror.example.com/starter:0.7.3");
-    // What the image itself brings is nothing to warn of.
-    let plain = under(&an_object("{distribution: {name: starter}}"), overrides("starter: a:1"));
-    assert_eq!((image(&plain), plan(&plain).findings), (json!("a:1"), vec![]));
-    let direct = under(&an_object("{distribution: {image: mine}}"), overrides("starter: a:1"));
-    assert_eq!(image(&direct), "mine");
+    let listed_images = status.distribution_config.clone().unwrap().available_distributions.unwrap();
+    assert_eq!(listed_images["starter"], "mirror.example.com/starter:0.7.3");
+    // The image's own configuration needs no warning.
+    let plain =
+        with_config(&v1alpha2_snapshot("{distribution: {name: starter}}"), config_with_overrides("starter: a:1"));
+    assert_eq!((planned_image(&plain), plan(&plain).findings), (json!("a:1"), vec![]));
+    let direct =
+        with_config(&v1alpha2_snapshot("{distribution: {image: mine}}"), config_with_overrides("starter: a:1"));
+    assert_eq!(planned_image(&direct), "mine");
 
-    // An operator that starts and cannot read the overrides leaves the server on the image that it has.
-    let mut running = moved;
-    running.object.status = Some(stored(&status));
+    // After a restart with unreadable overrides, the server keeps its image.
+    let mut running = overridden;
+    running.object.status = Some(stored_status(&status));
     running.settings.distributions.insert("starter".into(), STARTER.into());
-    let unread = under(&running, overrides("starter: ["));
-    assert_eq!(image(&unread), "mirror.example.com/starter:0.7.3");
+    let unread = with_config(&running, config_with_overrides("starter: ["));
+    assert_eq!(planned_image(&unread), "mirror.example.com/starter:0.7.3");
     assert_eq!(plan(&unread).findings.len(), 2, "{:?}", plan(&unread).findings);
-    // Unless this version would give it a configuration that was made for another image.
+    // Nothing is written if this version would pair that image with the configuration of another one.
     let mut upgraded = unread;
     let known = upgraded.object.status.as_mut().unwrap().resolved_distribution.as_mut().unwrap();
     known.config_hash = Some("of an earlier base".into());
-    let made = plan(&upgraded);
-    assert!(made.writes.is_empty() && made.prune.is_empty());
-    assert!(made.findings[0].message.contains("so that all stays as it is"), "{:?}", made.findings);
-    let fresh = under(&an_object(GENERATED), overrides("starter: ["));
-    assert_eq!(image(&fresh), STARTER, "a new one has none yet");
+    let new_plan = plan(&upgraded);
+    assert!(new_plan.writes.is_empty() && new_plan.prune.is_empty());
+    assert!(new_plan.findings[0].message.contains("so that all stays as it is"), "{:?}", new_plan.findings);
+    let new_object = with_config(&v1alpha2_snapshot(GENERATED), config_with_overrides("starter: ["));
+    assert_eq!(planned_image(&new_object), STARTER, "a new object has no image to keep");
 }
 
 #[test]
-fn the_flag_gives_every_server_a_policy_and_an_explicit_one_needs_no_flag() {
-    let on = || flag("enableNetworkPolicy: {enabled: true}");
+fn network_policy_flag_applies_without_explicit_policy() {
+    let enabled = || config_with_flags("enableNetworkPolicy: {enabled: true}");
     let from = |spec: &str, config: OperatorConfig| {
-        let policy = written(&plan(&under(&an_object(spec), config)), "NetworkPolicy");
+        let policy = planned_object(&plan(&with_config(&v1alpha2_snapshot(spec), config)), "NetworkPolicy");
         policy.map(|policy| policy["spec"]["ingress"][0]["from"].clone())
     };
-    let own = yaml(
+    let own_peers = yaml(
         "[{podSelector: {}}, {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: steersman-system}}}]",
     );
-    let mut routed = own.clone();
+    let mut own_and_routers = own_peers.clone();
     let routers = yaml("{namespaceSelector: {matchLabels: {network.openshift.io/policy-group: ingress}}}");
-    routed.as_array_mut().unwrap().push(routers);
+    own_and_routers.as_array_mut().unwrap().push(routers);
     let plain = "{distribution: {name: starter}}";
     let exposed = "{distribution: {name: starter}, networking: {expose: true}}";
     let explicit = "{distribution: {name: starter}, networking: {allowedFrom: {}}}";
     for (spec, config, expected) in [
         (plain, OperatorConfig::default(), None),
-        (plain, on(), Some(&own)),
-        (exposed, on(), Some(&routed)),
+        (plain, enabled(), Some(&own_peers)),
+        (exposed, enabled(), Some(&own_and_routers)),
         (exposed, OperatorConfig::default(), None),
-        (explicit, OperatorConfig::default(), Some(&routed)),
-        (explicit, on(), Some(&routed)),
-        (explicit, flag("["), Some(&routed)),
+        (explicit, OperatorConfig::default(), Some(&own_and_routers)),
+        (explicit, enabled(), Some(&own_and_routers)),
+        (explicit, config_with_flags("["), Some(&own_and_routers)),
     ] {
         assert_eq!(from(spec, config.clone()).as_ref(), expected, "{spec} {:?}", config.policy);
     }
-    let swept = |config: OperatorConfig| {
-        let plan = plan(&under(&an_object(plain), config));
+    let prunes_policy = |config: OperatorConfig| {
+        let plan = plan(&with_config(&v1alpha2_snapshot(plain), config));
         plan.prune.iter().any(|kind| kind.kind == "NetworkPolicy")
     };
-    assert!(swept(OperatorConfig::default()), "switched off, it goes");
-    assert!(!swept(flag("[")), "where nobody knows, nothing is opened");
+    assert!(prunes_policy(OperatorConfig::default()), "a disabled flag removes the policy");
+    assert!(!prunes_policy(config_with_flags("[")), "an unreadable flag keeps the policy");
 }
 
 #[test]
-fn faults_are_told_once() {
-    let mut seen = under(&settled(an_object("{distribution: {name: starter}}")), flag("["));
-    let first = plan(&seen);
+fn config_faults_are_reported_once() {
+    let mut snapshot =
+        with_config(&settle(v1alpha2_snapshot("{distribution: {name: starter}}")), config_with_flags("["));
+    let first = plan(&snapshot);
     assert_eq!(first.events.len(), 1);
-    seen.object.status = Some(stored(&llamastack::status(&seen, &first, &Outcome::default())));
-    assert_eq!(plan(&seen).events, []);
+    snapshot.object.status = Some(stored_status(&llamastack::status(&snapshot, &first, &Outcome::default())));
+    assert_eq!(plan(&snapshot).events, []);
 }
 
-/// What objects refer to is looked at by the clock only where no watch tells of it.
+/// Referenced objects are polled only if they are not watched.
 #[test]
-fn the_clock_is_for_what_no_watch_tells() {
+fn unwatched_references_are_polled() {
     use std::time::Duration;
 
-    let reference = |there: bool| ObservedReference {
+    let reference = |present: bool| ObservedReference {
         secret: true,
         namespace: "team-a".into(),
         name: "cert".into(),
-        keys: there.then(|| ["tls.crt".to_owned(), "tls.key".to_owned()].into()),
+        keys: present.then(|| ["tls.crt".to_owned(), "tls.key".to_owned()].into()),
         content: None,
     };
     let spec = "{distribution: {name: starter}, networking: {tls: {enabled: true, secretName: cert}}}";
-    for (followed, there, next) in [
+    for (followed, present, next) in [
         (true, true, Requeue::AwaitChange),
         (true, false, Requeue::AwaitChange),
         (false, true, Requeue::After(Duration::from_secs(300))),
         (false, false, Requeue::After(Duration::from_secs(15))),
     ] {
-        let seen = settled(Snapshot { references: vec![reference(true)], ..an_object(spec) });
-        let seen = Snapshot { followed, references: vec![reference(there)], ..seen };
-        assert_eq!(plan(&seen).requeue, next, "followed: {followed}, there: {there}");
+        let snapshot = settle(Snapshot { references: vec![reference(true)], ..v1alpha2_snapshot(spec) });
+        let snapshot = Snapshot { followed, references: vec![reference(present)], ..snapshot };
+        assert_eq!(plan(&snapshot).requeue, next, "followed: {followed}, present: {present}");
     }
 }

@@ -1,4 +1,4 @@
-//! The text of each problem that keeps pods from starting, which stays the same for as long as the problem does.
+//! The text of each problem that keeps pods from starting. It stays the same while the problem lasts.
 
 use proptest::prelude::*;
 use steersman_plan::llamastack::pod_problem::find;
@@ -6,15 +6,15 @@ use steersman_plan::llamastack::{ObservedDeployment, Snapshot};
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
 use steersman_reconcile::Outcome;
 
-use super::status::{condition, told};
-use super::{a_deployment, a_settled_object, an_object, stored};
+use super::status::{condition, render_status};
+use super::{observed_deployment, settled_snapshot, stored_status, v1alpha2_snapshot};
 
-const SERVED: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
-const LOG: &str = "kubectl logs -n team-a -l app=llama-stack,app.kubernetes.io/instance=starter -c ";
-const AGAIN: &str = "the pod goes on by itself once the image is there";
+const SPEC_WITH_PORT: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
+const LOG_COMMAND: &str = "kubectl logs -n team-a -l app=llama-stack,app.kubernetes.io/instance=starter -c ";
+const RECOVERY_NOTE: &str = "the pod goes on by itself once the image is there";
 
-/// Any pod at all.
-pub fn pod() -> impl Strategy<Value = ObservedPod> {
+/// Any pod, for property tests.
+pub fn any_pod() -> impl Strategy<Value = ObservedPod> {
     let reason = prop::sample::select(vec!["", "ErrImagePull", "CrashLoopBackOff", "ContainerCreating", "Odd"]);
     let waiting =
         prop::option::of((reason, ".{0,20}").prop_map(|(reason, message)| Waiting { reason: reason.into(), message }));
@@ -30,20 +30,20 @@ pub fn pod() -> impl Strategy<Value = ObservedPod> {
         },
     );
     (prop::option::of(".{0,20}"), prop::collection::vec(container, 0..3))
-        .prop_map(|(unscheduled, containers)| ObservedPod { unscheduled, containers, ..pending() })
+        .prop_map(|(unscheduled, containers)| ObservedPod { unscheduled, containers, ..pending_pod() })
 }
 
-fn pending() -> ObservedPod {
+fn pending_pod() -> ObservedPod {
     ObservedPod { phase: "Pending".into(), ..ObservedPod::default() }
 }
 
-fn container(name: &str, waiting: Option<(&str, &str)>, ended: Option<(i32, &str, &str)>) -> ObservedContainer {
+fn container(name: &str, waiting: Option<(&str, &str)>, termination: Option<(i32, &str, &str)>) -> ObservedContainer {
     ObservedContainer {
         name: name.into(),
         image: "image:1".into(),
         init: name != "llama-stack",
         waiting: waiting.map(|(reason, message)| Waiting { reason: reason.into(), message: message.into() }),
-        last_terminated: ended.map(|(exit_code, reason, message)| Terminated {
+        last_terminated: termination.map(|(exit_code, reason, message)| Terminated {
             exit_code,
             reason: reason.into(),
             message: message.into(),
@@ -52,31 +52,31 @@ fn container(name: &str, waiting: Option<(&str, &str)>, ended: Option<(i32, &str
     }
 }
 
-fn pod_of(container: ObservedContainer) -> ObservedPod {
-    ObservedPod { containers: vec![container], ..pending() }
+fn pod_with(container: ObservedContainer) -> ObservedPod {
+    ObservedPod { containers: vec![container], ..pending_pod() }
 }
 
-fn waiting(reason: &str, message: &str) -> ObservedPod {
-    pod_of(container("llama-stack", Some((reason, message)), None))
+fn waiting_pod(reason: &str, message: &str) -> ObservedPod {
+    pod_with(container("llama-stack", Some((reason, message)), None))
 }
 
-fn crashed(state: Option<(&str, &str)>, ended: (i32, &str, &str)) -> ObservedPod {
-    pod_of(container("llama-stack", state, Some(ended)))
+fn crashed_pod(state: Option<(&str, &str)>, termination: (i32, &str, &str)) -> ObservedPod {
+    pod_with(container("llama-stack", state, Some(termination)))
 }
 
-fn no_node(message: &str) -> ObservedPod {
-    ObservedPod { unscheduled: Some(message.into()), ..pending() }
+fn unschedulable_pod(message: &str) -> ObservedPod {
+    ObservedPod { unscheduled: Some(message.into()), ..pending_pod() }
 }
 
-fn carried(before: &ObservedPod, mut now: ObservedPod) -> ObservedPod {
+fn carry_pull_cause(before: &ObservedPod, mut now: ObservedPod) -> ObservedPod {
     now.carry_pull_causes(before);
     now
 }
 
 /// The cause in the conditions of a server without a ready pod.
-fn said(seen: &Snapshot, pods: Vec<ObservedPod>) -> Option<String> {
-    let seen = Snapshot { pods: Some(pods), deployment: Some(a_deployment(1, 0)), ..seen.clone() };
-    let status = told(&seen, &Outcome::default());
+fn reported_cause(snapshot: &Snapshot, pods: Vec<ObservedPod>) -> Option<String> {
+    let snapshot = Snapshot { pods: Some(pods), deployment: Some(observed_deployment(1, 0)), ..snapshot.clone() };
+    let status = render_status(&snapshot, &Outcome::default());
     let [truth, reason, message] = condition(&status, "DeploymentReady").unwrap();
     assert_eq!((truth.as_str(), reason.as_str()), ("False", "DeploymentFailed"));
     let why = message.strip_prefix("Deployment is pending")?.strip_prefix(": ").map(str::to_owned);
@@ -91,71 +91,71 @@ fn said(seen: &Snapshot, pods: Vec<ObservedPod>) -> Option<String> {
 
 #[test]
 fn each_problem_comes_with_remedy() {
-    let seen = a_settled_object(SERVED);
+    let snapshot = settled_snapshot(SPEC_WITH_PORT);
     for (pod, want) in [
         (
-            waiting("ErrImagePull", "failed to resolve reference \"image:1\": not found"),
+            waiting_pod("ErrImagePull", "failed to resolve reference \"image:1\": not found"),
             format!(
                 "ImagePullBackOff: container llama-stack cannot get image image:1: failed to resolve reference \
-                 \"image:1\": not found. Check the name and the tag, and the Secrets to pull it with; {AGAIN}"
+                 \"image:1\": not found. Check the name and the tag, and the Secrets to pull it with; {RECOVERY_NOTE}"
             ),
         ),
         (
-            waiting("CreateContainerConfigError", "couldn't find key token in Secret team-a/vllm"),
+            waiting_pod("CreateContainerConfigError", "couldn't find key token in Secret team-a/vllm"),
             "CreateContainerConfigError: container llama-stack cannot start: couldn't find key token in Secret \
              team-a/vllm. Create what is missing; the pod goes on by itself once it is there"
                 .into(),
         ),
         (
-            waiting("RunContainerError", "exec: \"x\": executable file not found in $PATH"),
+            waiting_pod("RunContainerError", "exec: \"x\": executable file not found in $PATH"),
             "RunContainerError: container llama-stack cannot start: exec: \"x\": executable file not found in $PATH. \
              Check the image image:1 and the command, mounts and security of the pod"
                 .into(),
         ),
         (
-            crashed(Some(("CrashLoopBackOff", "back-off 20s restarting failed container")), (1, "Error", "hush")),
+            crashed_pod(Some(("CrashLoopBackOff", "back-off 20s restarting failed container")), (1, "Error", "hush")),
             format!(
                 "CrashLoopBackOff: container llama-stack ended with exit code 1 (Error). Its log says why: \
-                 {LOG}llama-stack --previous"
+                 {LOG_COMMAND}llama-stack --previous"
             ),
         ),
         (
-            crashed(None, (137, "OOMKilled", "")),
+            crashed_pod(None, (137, "OOMKilled", "")),
             "CrashLoopBackOff: container llama-stack needs more memory than its limit (exit code 137, OOMKilled). Raise \
              spec.workload.resources.limits.memory"
                 .into(),
         ),
         (
-            no_node("0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 Insufficient cpu. preemption: 0/3 nodes"),
+            unschedulable_pod("0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 Insufficient cpu. preemption: 0/3 nodes"),
             "Unschedulable: no node takes the pod: Insufficient cpu, Insufficient nvidia.com/gpu. Add such nodes, or ask \
              for less in spec.workload.resources"
                 .into(),
         ),
         (
-            no_node("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"),
+            unschedulable_pod("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"),
             "Unschedulable: pod has unbound immediate PersistentVolumeClaims. not found. Look at the events of the claim; \
              it may need a StorageClass that can provide it"
                 .into(),
         ),
         (
-            pod_of(container("generate-config", None, Some((1, "Error", "x\nsteersman: cannot read\nthe file\n")))),
+            pod_with(container("generate-config", None, Some((1, "Error", "x\nsteersman: cannot read\nthe file\n")))),
             format!(
                 "CrashLoopBackOff: init container generate-config ended with exit code 1 (Error): steersman: cannot read \
-                 the file. Its log says why: {LOG}generate-config"
+                 the file. Its log says why: {LOG_COMMAND}generate-config"
             ),
         ),
     ] {
-        assert_eq!(said(&seen, vec![pod]), Some(want));
+        assert_eq!(reported_cause(&snapshot, vec![pod]), Some(want));
     }
 }
 
 #[test]
 fn external_provider_problem_names_image_and_resolution() {
-    let seen = an_object(
+    let snapshot = v1alpha2_snapshot(
         "{distribution: {name: starter}, externalProviders: {inference: [{providerId: mine, image: 'reg/mine:1'}]}}",
     );
-    let install = |waiting, ended| vec![pod_of(container("install-provider-mine", waiting, ended))];
-    let whose = "external provider \"mine\", init container install-provider-mine: ";
+    let install = |waiting, termination| vec![pod_with(container("install-provider-mine", waiting, termination))];
+    let prefix = "external provider \"mine\", init container install-provider-mine: ";
     for (pods, want) in [
         (
             install(Some(("ImagePullBackOff", "Back-off pulling image \"reg/mine:1\"")), None),
@@ -176,13 +176,13 @@ fn external_provider_problem_names_image_and_resolution() {
             format!(
                 "external provider mine: Missing /lls-provider/lls-provider-spec.yaml in image reg/mine:1 (exit code 1, \
                  image reg/mine:1). Resolution: Correct the image and name it in \
-                 spec.externalProviders.inference[0].image; the whole log: {LOG}install-provider-mine"
+                 spec.externalProviders.inference[0].image; the whole log: {LOG_COMMAND}install-provider-mine"
             ),
         ),
         (
             install(None, Some((137, "Error", ""))),
             format!(
-                "image reg/mine:1 ended with exit code 137. Resolution: Its log says why: {LOG}install-provider-mine"
+                "image reg/mine:1 ended with exit code 137. Resolution: Its log says why: {LOG_COMMAND}install-provider-mine"
             ),
         ),
         (
@@ -192,7 +192,7 @@ fn external_provider_problem_names_image_and_resolution() {
                 .to_owned(),
         ),
     ] {
-        assert_eq!(said(&seen, pods), Some(format!("{whose}{want}")));
+        assert_eq!(reported_cause(&snapshot, pods), Some(format!("{prefix}{want}")));
     }
 }
 
@@ -201,98 +201,111 @@ fn starting_or_ready_container_has_no_problem() {
     let ready = ObservedContainer { ready: true, ..container("llama-stack", None, Some((1, "Error", ""))) };
     for pod in [
         ObservedPod::default(),
-        waiting("ContainerCreating", ""),
-        waiting("PodInitializing", ""),
-        pod_of(container("llama-stack", None, None)),
-        pod_of(ready),
+        waiting_pod("ContainerCreating", ""),
+        waiting_pod("PodInitializing", ""),
+        pod_with(container("llama-stack", None, None)),
+        pod_with(ready),
     ] {
         assert_eq!(find(std::slice::from_ref(&pod)), None, "{pod:?}");
     }
 }
 
-/// Kubelets and schedulers go round in circles; the status does not.
+/// Kubelets and schedulers alternate between messages for one problem; the status must not.
 #[test]
 fn text_stays_while_problem_lasts() {
-    let circles = [
+    let sequences = [
         vec![
-            crashed(Some(("CrashLoopBackOff", "back-off 20s restarting failed container=x pod=x-1")), (1, "Error", "")),
-            crashed(
+            crashed_pod(
+                Some(("CrashLoopBackOff", "back-off 20s restarting failed container=x pod=x-1")),
+                (1, "Error", ""),
+            ),
+            crashed_pod(
                 Some(("CrashLoopBackOff", "back-off 5m0s restarting failed container=x pod=x-1")),
                 (1, "Error", ""),
             ),
-            crashed(Some(("RunContainerError", "exec: \"x\": not found")), (1, "Error", "")),
-            crashed(None, (1, "Error", "")),
+            crashed_pod(Some(("RunContainerError", "exec: \"x\": not found")), (1, "Error", "")),
+            crashed_pod(None, (1, "Error", "")),
         ],
         vec![
-            waiting("ErrImagePull", "pull https://cdn/x?sig=1: 403"),
-            waiting("ImagePullBackOff", "Back-off pulling image \"a:1\": ErrImagePull: pull https://cdn/x?sig=2: 403"),
+            waiting_pod("ErrImagePull", "pull https://cdn/x?sig=1: 403"),
+            waiting_pod(
+                "ImagePullBackOff",
+                "Back-off pulling image \"a:1\": ErrImagePull: pull https://cdn/x?sig=2: 403",
+            ),
         ],
         vec![
-            no_node("0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient cpu."),
-            no_node(
+            unschedulable_pod("0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient cpu."),
+            unschedulable_pod(
                 "0/9 nodes are available: 7 Insufficient cpu, 2 node(s) had untolerated taint {a: b}. preemption: no",
             ),
         ],
         vec![
-            waiting("CreateContainerError", &format!("name is reserved for \"{}\"", "0a".repeat(32))),
-            waiting("CreateContainerError", &format!("name is reserved for \"{}\"", "1b".repeat(32))),
+            waiting_pod("CreateContainerError", &format!("name is reserved for \"{}\"", "0a".repeat(32))),
+            waiting_pod("CreateContainerError", &format!("name is reserved for \"{}\"", "1b".repeat(32))),
         ],
     ];
-    let seen = a_settled_object(SERVED);
-    for circle in circles {
-        let first = said(&seen, vec![circle[0].clone()]);
+    let snapshot = settled_snapshot(SPEC_WITH_PORT);
+    for sequence in sequences {
+        let first = reported_cause(&snapshot, vec![sequence[0].clone()]);
         assert!(first.is_some());
-        for pod in circle {
-            assert_eq!(said(&seen, vec![pod.clone()]), first, "{pod:?}");
+        for pod in sequence {
+            assert_eq!(reported_cause(&snapshot, vec![pod.clone()]), first, "{pod:?}");
         }
     }
     let digest = format!("no image reg/x@sha256:{} here", "0a".repeat(32));
-    assert!(said(&seen, vec![waiting("ErrImagePull", &digest)]).unwrap().contains(&digest), "part of the name");
+    assert!(
+        reported_cause(&snapshot, vec![waiting_pod("ErrImagePull", &digest)]).unwrap().contains(&digest),
+        "a digest is part of the image name"
+    );
 }
 
 #[test]
 fn pull_cause_is_carried_between_attempts() {
-    let failed = waiting("ErrImagePull", "not found");
-    let pause = waiting("ImagePullBackOff", "Back-off pulling image \"image:1\"");
-    assert_eq!(find(&[carried(&failed, pause.clone())]), find(std::slice::from_ref(&failed)));
-    let other = waiting("ErrImagePull", "no basic auth credentials");
-    assert_eq!(carried(&failed, other.clone()), other, "a new cause counts");
-    let mut renamed = pause.clone();
+    let failed = waiting_pod("ErrImagePull", "not found");
+    let back_off = waiting_pod("ImagePullBackOff", "Back-off pulling image \"image:1\"");
+    assert_eq!(find(&[carry_pull_cause(&failed, back_off.clone())]), find(std::slice::from_ref(&failed)));
+    let other = waiting_pod("ErrImagePull", "no basic auth credentials");
+    assert_eq!(carry_pull_cause(&failed, other.clone()), other, "a new cause replaces the old one");
+    let mut renamed = back_off.clone();
     renamed.containers[0].image = "image:2".into();
-    assert_eq!(carried(&failed, renamed.clone()), renamed, "another image has its own");
-    let crash = crashed(Some(("CrashLoopBackOff", "")), (1, "Error", ""));
-    assert_eq!(carried(&failed, crash.clone()), crash);
+    assert_eq!(carry_pull_cause(&failed, renamed.clone()), renamed, "another image has its own cause");
+    let crash = crashed_pod(Some(("CrashLoopBackOff", "")), (1, "Error", ""));
+    assert_eq!(carry_pull_cause(&failed, crash.clone()), crash);
 }
 
 #[test]
 fn newest_pod_problem_precedes_deployment_problem() {
-    let seen = a_settled_object(SERVED);
-    let stuck = ObservedDeployment { trouble: Some("timed out progressing".into()), ..a_deployment(1, 0) };
-    let mut seen = Snapshot { deployment: Some(stuck), pods: Some(vec![ObservedPod::default()]), ..seen };
-    let message = |seen: &Snapshot| condition(&told(seen, &Outcome::default()), "DeploymentReady").unwrap()[2].clone();
-    assert_eq!(message(&seen), "Deployment is pending: timed out progressing");
-    seen.pods = Some(vec![ObservedPod::default(), crashed(None, (3, "", "")), crashed(None, (4, "", ""))]);
-    let crash = message(&seen);
+    let snapshot = settled_snapshot(SPEC_WITH_PORT);
+    let stuck_deployment =
+        ObservedDeployment { trouble: Some("timed out progressing".into()), ..observed_deployment(1, 0) };
+    let mut snapshot =
+        Snapshot { deployment: Some(stuck_deployment), pods: Some(vec![ObservedPod::default()]), ..snapshot };
+    let message = |snapshot: &Snapshot| {
+        condition(&render_status(snapshot, &Outcome::default()), "DeploymentReady").unwrap()[2].clone()
+    };
+    assert_eq!(message(&snapshot), "Deployment is pending: timed out progressing");
+    snapshot.pods = Some(vec![ObservedPod::default(), crashed_pod(None, (3, "", "")), crashed_pod(None, (4, "", ""))]);
+    let crash = message(&snapshot);
     assert!(
         crash.starts_with("Deployment is pending: CrashLoopBackOff: container llama-stack ended with exit code 3.")
     );
 
     // After a start the pods are not observed yet.
-    seen.object.status = Some(stored(&told(&seen, &Outcome::default())));
-    seen.pods = None;
-    assert_eq!(message(&seen), crash);
-    assert_eq!(condition(&told(&seen, &Outcome::default()), "Available"), {
-        let status = seen.object.status.clone().unwrap();
+    snapshot.object.status = Some(stored_status(&render_status(&snapshot, &Outcome::default())));
+    snapshot.pods = None;
+    assert_eq!(message(&snapshot), crash);
+    assert_eq!(condition(&render_status(&snapshot, &Outcome::default()), "Available"), {
+        let status = snapshot.object.status.clone().unwrap();
         condition(&status, "Available")
     });
-    seen.pods = Some(vec![]);
-    assert_eq!(message(&seen), "Deployment is pending: timed out progressing");
+    snapshot.pods = Some(vec![]);
+    assert_eq!(message(&snapshot), "Deployment is pending: timed out progressing");
 }
 
 #[test]
 fn ready_server_reports_no_problem() {
-    let mut seen = a_settled_object(SERVED);
-    let before = seen.object.status.clone().unwrap();
-    seen.pods = Some(vec![crashed(None, (1, "Error", ""))]);
-    assert_eq!(told(&seen, &Outcome::default()), before);
+    let mut snapshot = settled_snapshot(SPEC_WITH_PORT);
+    let before = snapshot.object.status.clone().unwrap();
+    snapshot.pods = Some(vec![crashed_pod(None, (1, "Error", ""))]);
+    assert_eq!(render_status(&snapshot, &Outcome::default()), before);
 }

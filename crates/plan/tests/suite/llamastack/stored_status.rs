@@ -1,4 +1,4 @@
-//! Decisions that depend on the stored status: by codes, and by texts for statuses that have no codes.
+//! Decisions that depend on the stored status: on its codes, or on texts if a status has no codes.
 
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionStatus, PodProblem};
@@ -6,31 +6,31 @@ use steersman_plan::llamastack::{Snapshot, plan};
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated};
 use steersman_reconcile::Outcome;
 
-use super::configured::found;
-use super::status::{condition, told};
-use super::{a_deployment, a_settled_object, an_object, settled, stored};
+use super::configuration::with_references;
+use super::status::{condition, render_status};
+use super::{observed_deployment, settle, settled_snapshot, stored_status, v1alpha2_snapshot};
 
-const SERVED: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
-const IGNORED: &str = "{server: {distribution: {name: starter}, autoscaling: {maxReplicas: 0}}}";
-const VLLM: &str =
+const SPEC_WITH_PORT: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
+const SPEC_WITH_IGNORED_FIELD: &str = "{server: {distribution: {name: starter}, autoscaling: {maxReplicas: 0}}}";
+const SPEC_WITH_PROVIDER: &str =
     "{distribution: {name: starter}, providers: {inference: {provider: vllm, endpoint: 'http://vllm:8000'}}}";
 
-/// As the version before the codes stored it.
+/// The status as versions without codes stored it.
 fn without_codes(mut status: LlamaStackDistributionStatus) -> LlamaStackDistributionStatus {
     (status.findings, status.deployed_config_map_name, status.pod_problem) = (None, None, None);
     status
 }
 
-fn set_message(seen: &mut Snapshot, type_: &str, message: &str) {
-    let conditions = seen.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
+fn set_message(snapshot: &mut Snapshot, type_: &str, message: &str) {
+    let conditions = snapshot.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
     conditions.iter_mut().find(|known| known.type_ == type_).unwrap().message = message.into();
 }
 
-fn event_reasons(seen: &Snapshot) -> Vec<&'static str> {
-    plan(seen).events.iter().map(|event| event.reason).collect()
+fn event_reasons(snapshot: &Snapshot) -> Vec<&'static str> {
+    plan(snapshot).events.iter().map(|event| event.reason).collect()
 }
 
-fn crashing() -> ObservedPod {
+fn crashing_pod() -> ObservedPod {
     let container = ObservedContainer {
         name: "llama-stack".into(),
         terminated: Some(Terminated { exit_code: 3, reason: "Error".into(), message: String::new() }),
@@ -41,79 +41,82 @@ fn crashing() -> ObservedPod {
 
 #[test]
 fn findings_have_severity_reason_and_field() {
-    let seen = a_settled_object(IGNORED);
+    let snapshot = settled_snapshot(SPEC_WITH_IGNORED_FIELD);
     let codes =
         json!([{ "severity": "Warning", "reason": "AutoscalingIgnored", "field": "spec.workload.autoscaling" }]);
-    assert_eq!(json!(seen.object.status.unwrap().findings), codes);
+    assert_eq!(json!(snapshot.object.status.unwrap().findings), codes);
 }
 
 #[test]
 fn finding_event_does_not_depend_on_text() {
-    let mut seen = a_settled_object(IGNORED);
-    set_message(&mut seen, "SpecAccepted", "in better words");
-    assert_eq!(event_reasons(&seen), [""; 0]);
-    seen.object.status.as_mut().unwrap().findings.as_mut().unwrap()[0].reason = "Other".into();
-    assert_eq!(event_reasons(&seen), ["AutoscalingIgnored"]);
+    let mut snapshot = settled_snapshot(SPEC_WITH_IGNORED_FIELD);
+    set_message(&mut snapshot, "SpecAccepted", "another text");
+    assert_eq!(event_reasons(&snapshot), [""; 0]);
+    snapshot.object.status.as_mut().unwrap().findings.as_mut().unwrap()[0].reason = "Other".into();
+    assert_eq!(event_reasons(&snapshot), ["AutoscalingIgnored"]);
 }
 
 #[test]
 fn findings_of_new_generation_cause_event() {
-    let mut seen = a_settled_object(IGNORED);
-    seen.object.generation = Some(2);
-    assert_eq!(event_reasons(&seen), ["AutoscalingIgnored"]);
-    seen.object.status = Some(stored(&told(&seen, &Outcome::default())));
-    assert_eq!(event_reasons(&seen), [""; 0]);
+    let mut snapshot = settled_snapshot(SPEC_WITH_IGNORED_FIELD);
+    snapshot.object.generation = Some(2);
+    assert_eq!(event_reasons(&snapshot), ["AutoscalingIgnored"]);
+    snapshot.object.status = Some(stored_status(&render_status(&snapshot, &Outcome::default())));
+    assert_eq!(event_reasons(&snapshot), [""; 0]);
 }
 
 #[test]
 fn legacy_finding_text_counts_as_reported() {
-    let mut seen = a_settled_object(IGNORED);
-    seen.object.status = seen.object.status.map(without_codes);
-    assert_eq!(event_reasons(&seen), [""; 0]);
+    let mut snapshot = settled_snapshot(SPEC_WITH_IGNORED_FIELD);
+    snapshot.object.status = snapshot.object.status.map(without_codes);
+    assert_eq!(event_reasons(&snapshot), [""; 0]);
     set_message(
-        &mut seen,
+        &mut snapshot,
         "SpecAccepted",
         "spec.workload.autoscaling.maxReplicas is 0, so that nothing is scaled. Set it to the most pods that may run, or \
          remove spec.workload.autoscaling.",
     );
-    assert_eq!(event_reasons(&seen), [""; 0], "the text of version 0.1.0");
-    set_message(&mut seen, "SpecAccepted", "Every field of the spec is acted on.");
-    assert_eq!(event_reasons(&seen), ["AutoscalingIgnored"]);
+    assert_eq!(event_reasons(&snapshot), [""; 0], "the text of version 0.1.0");
+    set_message(&mut snapshot, "SpecAccepted", "Every field of the spec is acted on.");
+    assert_eq!(event_reasons(&snapshot), ["AutoscalingIgnored"]);
     // The Go operator has no such condition.
-    seen.object.status.as_mut().unwrap().conditions.as_mut().unwrap().retain(|known| known.type_ != "SpecAccepted");
-    assert_eq!(event_reasons(&seen), ["AutoscalingIgnored"]);
+    snapshot.object.status.as_mut().unwrap().conditions.as_mut().unwrap().retain(|known| known.type_ != "SpecAccepted");
+    assert_eq!(event_reasons(&snapshot), ["AutoscalingIgnored"]);
 }
 
 #[test]
 fn deployed_config_map_decides_event_not_text() {
-    let mut seen = settled(found(an_object(VLLM)));
-    let status = seen.object.status.as_mut().unwrap();
+    let mut snapshot = settle(with_references(v1alpha2_snapshot(SPEC_WITH_PROVIDER)));
+    let status = snapshot.object.status.as_mut().unwrap();
     let generated = status.config_generation.as_ref().unwrap().config_map_name.clone();
     assert_eq!(status.deployed_config_map_name, generated);
-    set_message(&mut seen, "DeploymentUpdated", "in better words");
-    assert_eq!(event_reasons(&seen), [""; 0]);
-    seen.object.status.as_mut().unwrap().deployed_config_map_name = Some("starter-config-00000000".into());
-    assert_eq!(event_reasons(&seen), ["DeploymentUpdated"]);
+    set_message(&mut snapshot, "DeploymentUpdated", "another text");
+    assert_eq!(event_reasons(&snapshot), [""; 0]);
+    snapshot.object.status.as_mut().unwrap().deployed_config_map_name = Some("starter-config-00000000".into());
+    assert_eq!(event_reasons(&snapshot), ["DeploymentUpdated"]);
 }
 
 #[test]
 fn legacy_deployed_config_text_counts_as_reported() {
-    let mut seen = settled(found(an_object(VLLM)));
-    seen.object.status = seen.object.status.map(without_codes);
-    let name = seen.object.status.as_ref().unwrap().config_generation.clone().unwrap().config_map_name.unwrap();
-    set_message(&mut seen, "DeploymentUpdated", &format!("Deployment updated with config {name}"));
-    assert_eq!(event_reasons(&seen), [""; 0]);
-    set_message(&mut seen, "DeploymentUpdated", "Deployment updated with config starter-config-00000000");
-    assert_eq!(event_reasons(&seen), ["DeploymentUpdated"]);
-    set_message(&mut seen, "DeploymentUpdated", "Failed to update Deployment: no");
-    assert_eq!(event_reasons(&seen), ["DeploymentUpdated"]);
+    let mut snapshot = settle(with_references(v1alpha2_snapshot(SPEC_WITH_PROVIDER)));
+    snapshot.object.status = snapshot.object.status.map(without_codes);
+    let name = snapshot.object.status.as_ref().unwrap().config_generation.clone().unwrap().config_map_name.unwrap();
+    set_message(&mut snapshot, "DeploymentUpdated", &format!("Deployment updated with config {name}"));
+    assert_eq!(event_reasons(&snapshot), [""; 0]);
+    set_message(&mut snapshot, "DeploymentUpdated", "Deployment updated with config starter-config-00000000");
+    assert_eq!(event_reasons(&snapshot), ["DeploymentUpdated"]);
+    set_message(&mut snapshot, "DeploymentUpdated", "Failed to update Deployment: no");
+    assert_eq!(event_reasons(&snapshot), ["DeploymentUpdated"]);
 }
 
 #[test]
 fn pod_problem_is_stored_with_codes() {
-    let seen =
-        Snapshot { deployment: Some(a_deployment(1, 0)), pods: Some(vec![crashing()]), ..a_settled_object(SERVED) };
-    let status = told(&seen, &Outcome::default());
+    let snapshot = Snapshot {
+        deployment: Some(observed_deployment(1, 0)),
+        pods: Some(vec![crashing_pod()]),
+        ..settled_snapshot(SPEC_WITH_PORT)
+    };
+    let status = render_status(&snapshot, &Outcome::default());
     let problem = status.pod_problem.clone().unwrap();
     assert_eq!((problem.reason.as_str(), problem.exit_code), ("CrashLoopBackOff", Some(3)));
     assert_eq!(problem.container.as_deref(), Some("llama-stack"));
@@ -123,26 +126,26 @@ fn pod_problem_is_stored_with_codes() {
 
 #[test]
 fn stored_pod_problem_stays_until_pods_are_observed() {
-    let mut seen = a_settled_object(SERVED);
+    let mut snapshot = settled_snapshot(SPEC_WITH_PORT);
     let problem = PodProblem {
         reason: "ImagePullBackOff".into(),
         container: Some("llama-stack".into()),
         exit_code: None,
         message: "no image".into(),
     };
-    seen.object.status.as_mut().unwrap().pod_problem = Some(problem.clone());
-    set_message(&mut seen, "DeploymentReady", "in better words");
-    let mut seen = Snapshot { deployment: Some(a_deployment(2, 1)), pods: None, ..seen };
-    seen.object.spec.workload.get_or_insert_default().replicas = Some(2);
-    let status = told(&seen, &Outcome::default());
+    snapshot.object.status.as_mut().unwrap().pod_problem = Some(problem.clone());
+    set_message(&mut snapshot, "DeploymentReady", "another text");
+    let mut snapshot = Snapshot { deployment: Some(observed_deployment(2, 1)), pods: None, ..snapshot };
+    snapshot.object.spec.workload.get_or_insert_default().replicas = Some(2);
+    let status = render_status(&snapshot, &Outcome::default());
     assert_eq!(status.pod_problem, Some(problem));
     let message = condition(&status, "DeploymentReady").unwrap()[2].clone();
     assert_eq!(message, "Deployment is scaling: 1/2 replicas ready: no image");
-    seen.pods = Some(vec![]);
-    assert_eq!(told(&seen, &Outcome::default()).pod_problem, None);
-    seen.pods = None;
-    seen.deployment = Some(a_deployment(2, 2));
-    assert_eq!(told(&seen, &Outcome::default()).pod_problem, None, "all pods are ready");
+    snapshot.pods = Some(vec![]);
+    assert_eq!(render_status(&snapshot, &Outcome::default()).pod_problem, None);
+    snapshot.pods = None;
+    snapshot.deployment = Some(observed_deployment(2, 2));
+    assert_eq!(render_status(&snapshot, &Outcome::default()).pod_problem, None, "all pods are ready");
 }
 
 #[test]
@@ -161,19 +164,19 @@ fn legacy_pod_cause_stays_until_pods_are_observed() {
         ("DeploymentReady", "Resource reconciliation failed: Service a/b: no replicas ready: x", None),
         ("Available", "1/2 replicas available", None),
     ] {
-        let mut seen = a_settled_object(SERVED);
-        seen.object.status = seen.object.status.map(without_codes);
-        set_message(&mut seen, type_, text);
-        let seen = Snapshot { deployment: Some(a_deployment(1, 0)), pods: None, ..seen };
-        let status = told(&seen, &Outcome::default());
+        let mut snapshot = settled_snapshot(SPEC_WITH_PORT);
+        snapshot.object.status = snapshot.object.status.map(without_codes);
+        set_message(&mut snapshot, type_, text);
+        let snapshot = Snapshot { deployment: Some(observed_deployment(1, 0)), pods: None, ..snapshot };
+        let status = render_status(&snapshot, &Outcome::default());
         assert_eq!(status.pod_problem.as_ref().map(|known| known.message.as_str()), cause, "{text}");
         let message = condition(&status, "DeploymentReady").unwrap()[2].clone();
         let expected =
             cause.map_or("Deployment is pending".to_owned(), |cause| format!("Deployment is pending: {cause}"));
         assert_eq!(message, expected, "{text}");
 
-        let mut later = seen;
-        later.object.status = Some(stored(&status));
-        assert_eq!(told(&later, &Outcome::default()), status, "it stays with codes: {text}");
+        let mut later = snapshot;
+        later.object.status = Some(stored_status(&status));
+        assert_eq!(render_status(&later, &Outcome::default()), status, "the cause is stored with codes: {text}");
     }
 }

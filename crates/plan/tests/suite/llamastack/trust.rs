@@ -1,40 +1,45 @@
-//! The certificates that a server trusts beside those of its image.
+//! Additional CA certificates that a server trusts.
 
 use serde_json::json;
 use steersman_plan::llamastack::plan;
 use steersman_reconcile::Severity;
 
-use super::configured::{container, env, found, template};
-use super::{an_object, written};
+use super::configuration::{container, env_variable, template, with_references};
+use super::{planned_object, v1alpha2_snapshot};
 
 pub const CA_KEY: &str = "ca-bundle.crt";
 pub const CERTIFICATE: &str = include_str!("../../fixtures/llamastack/certificate.pem");
 
 #[test]
-fn trusted_certificates_are_joined_into_a_config_map_of_our_own() {
+fn trusted_certificates_are_merged_into_config_map() {
     let spec = "{distribution: {name: starter}, networking: {tls: {caBundle: {configMapName: ca}}}}";
     let data = |text: &str| Some([(CA_KEY.to_owned(), text.to_owned())].into());
-    let mut seen = found(an_object(spec));
-    seen.trust.named = data(&format!("noise\n{CERTIFICATE}"));
-    let map = written(&plan(&seen), "ConfigMap").unwrap();
+    let mut snapshot = with_references(v1alpha2_snapshot(spec));
+    snapshot.trust.named = data(&format!("noise\n{CERTIFICATE}"));
+    let map = planned_object(&plan(&snapshot), "ConfigMap").unwrap();
     assert_eq!((&map["metadata"]["name"], &map["data"][CA_KEY]), (&json!("starter-ca-bundle"), &json!(CERTIFICATE)));
-    assert_eq!(env(&seen, "SSL_CERT_FILE")["value"], "/etc/ssl/certs/ca-bundle/ca-bundle.crt");
+    assert_eq!(env_variable(&snapshot, "SSL_CERT_FILE")["value"], "/etc/ssl/certs/ca-bundle/ca-bundle.crt");
     let mount = json!({ "name": "ca-bundle", "mountPath": "/etc/ssl/certs/ca-bundle", "readOnly": true });
-    assert_eq!(container(&seen)["volumeMounts"][1], mount);
-    assert!(template(&seen)["metadata"]["annotations"]["configmap.hash/ca-bundle"].is_string());
-    assert_eq!(container(&seen).get("command"), None, "the image's own configuration runs");
+    assert_eq!(container(&snapshot)["volumeMounts"][1], mount);
+    assert!(template(&snapshot)["metadata"]["annotations"]["configmap.hash/ca-bundle"].is_string());
+    assert_eq!(container(&snapshot).get("command"), None, "the server starts with the image's configuration");
 
-    seen.trust.cluster = data(CERTIFICATE);
-    let both = written(&plan(&seen), "ConfigMap").unwrap();
+    snapshot.trust.cluster = data(CERTIFICATE);
+    let both = planned_object(&plan(&snapshot), "ConfigMap").unwrap();
     assert_eq!(both["data"][CA_KEY], format!("{CERTIFICATE}\n{CERTIFICATE}"));
 
-    let mut alone = an_object("{distribution: {name: starter}}");
-    alone.trust.cluster = Some([("a".to_owned(), "   ".to_owned()), ("b".to_owned(), "broken".to_owned())].into());
-    assert_eq!(written(&plan(&alone), "ConfigMap"), None, "what the cluster offers is no reason to refuse");
+    let mut without_bundle = v1alpha2_snapshot("{distribution: {name: starter}}");
+    without_bundle.trust.cluster =
+        Some([("a".to_owned(), "   ".to_owned()), ("b".to_owned(), "broken".to_owned())].into());
+    assert_eq!(
+        planned_object(&plan(&without_bundle), "ConfigMap"),
+        None,
+        "an invalid cluster bundle does not block the object"
+    );
 }
 
 #[test]
-fn certificates_that_cannot_be_used_are_refused_with_the_key() {
+fn invalid_certificates_are_rejected_with_key() {
     let spec = |keys: &str| {
         format!("{{distribution: {{name: starter}}, networking: {{tls: {{caBundle: {{configMapName: ca{keys}}}}}}}}}")
     };
@@ -51,10 +56,10 @@ fn certificates_that_cannot_be_used_are_refused_with_the_key() {
         ),
         (", configMapKeys: ['']", "", "failed to validate CA bundle ConfigMap keys: ConfigMap key cannot be empty"),
     ] {
-        let mut seen = found(an_object(&spec(keys)));
-        seen.trust.named = Some([(CA_KEY.to_owned(), text.to_owned())].into());
-        let told = plan(&seen).findings;
-        assert_eq!((told.len(), told[0].severity), (1, Severity::Blocker), "{told:?}");
-        assert!(told[0].message.ends_with(expected), "{}", told[0].message);
+        let mut snapshot = with_references(v1alpha2_snapshot(&spec(keys)));
+        snapshot.trust.named = Some([(CA_KEY.to_owned(), text.to_owned())].into());
+        let findings = plan(&snapshot).findings;
+        assert_eq!((findings.len(), findings[0].severity), (1, Severity::Blocker), "{findings:?}");
+        assert!(findings[0].message.ends_with(expected), "{}", findings[0].message);
     }
 }

@@ -3,17 +3,17 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::{ANNOTATION, Generated, Input, Merge, generate};
 
-use super::{OPERATOR, config, config_of, entry, ids, made, remarks, spec, starter, texts};
+use super::{OPERATOR, config, config_for, entry, generate_starter, ids, remarks, spec, starter, texts};
 
-fn replaced(text: &str) -> Generated {
+fn generate_with_replace(text: &str) -> Generated {
     let (spec, base) = (spec(text), starter());
     let input = Input { spec: &spec, base: Some(&base), merge: Merge::Replace, operator_image: OPERATOR };
     generate(&input).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
 #[test]
-fn fr_021_what_the_spec_does_not_speak_of_stays() {
-    let config = config_of("{providers: {inference: {provider: vllm}}}");
+fn fr_021_unmentioned_fields_stay_unchanged() {
+    let config = config_for("{providers: {inference: {provider: vllm}}}");
     let base = starter().config;
     for key in base.as_object().unwrap().keys().filter(|key| *key != "providers") {
         assert_eq!(config[key], base[key], "{key}");
@@ -24,34 +24,34 @@ fn fr_021_what_the_spec_does_not_speak_of_stays() {
 }
 
 #[test]
-fn overlay_puts_the_specs_entries_first_and_keeps_the_rest_in_order() {
-    let config = config_of("{providers: {inference: [{id: b, provider: vllm}, {id: openai, provider: openai}]}}");
+fn overlay_puts_spec_providers_first() {
+    let config = config_for("{providers: {inference: [{id: b, provider: vllm}, {id: openai, provider: openai}]}}");
     assert_eq!(
         ids(&config, "inference"),
         ["b", "openai", "${env.VLLM_URL:+vllm}", "sentence-transformers", "transformers"]
     );
-    assert_eq!(entry(&config, "inference", "openai")["config"], json!({}), "the base's entry gave way");
+    assert_eq!(entry(&config, "inference", "openai")["config"], json!({}), "the spec replaces the base's entry");
 }
 
 #[test]
-fn overlay_compares_the_id_that_the_server_will_see() {
-    let config = config_of("{providers: {inference: {provider: vllm}, vectorIo: {provider: pgvector}}}");
+fn overlay_compares_effective_ids() {
+    let config = config_for("{providers: {inference: {provider: vllm}, vectorIo: {provider: pgvector}}}");
     assert_eq!(ids(&config, "inference"), ["vllm", "openai", "sentence-transformers", "transformers"]);
     assert_eq!(ids(&config, "vector_io"), ["pgvector", "faiss"]);
 }
 
 #[test]
-fn overlay_prunes_nothing_of_a_sound_base() {
-    assert_eq!(remarks(&made("{providers: {inference: {provider: vllm}}}")), Vec::<String>::new());
+fn overlay_prunes_nothing_of_valid_base() {
+    assert_eq!(remarks(&generate_starter("{providers: {inference: {provider: vllm}}}")), Vec::<String>::new());
 }
 
 #[test]
-fn replace_takes_the_place_of_a_whole_api_and_prunes_what_hangs_on_it() {
-    let generated = replaced("{providers: {inference: {provider: vllm}, vectorIo: {provider: pgvector}}}");
+fn replace_drops_base_providers_and_dependents() {
+    let generated = generate_with_replace("{providers: {inference: {provider: vllm}, vectorIo: {provider: pgvector}}}");
     let config = config(&generated);
     assert_eq!(ids(&config, "inference"), ["vllm"]);
     assert_eq!(ids(&config, "vector_io"), ["pgvector"]);
-    assert_eq!(ids(&config, "safety"), ["llama-guard", "code-scanner"], "others stay");
+    assert_eq!(ids(&config, "safety"), ["llama-guard", "code-scanner"], "other APIs stay");
     assert_eq!(config["registered_resources"]["models"], json!([]));
     assert_eq!(config["vector_stores"].as_object().unwrap().keys().collect::<Vec<_>>(), ["chunk_retrieval_params"]);
     assert_eq!(
@@ -69,8 +69,8 @@ fn replace_takes_the_place_of_a_whole_api_and_prunes_what_hangs_on_it() {
 }
 
 #[test]
-fn replace_prunes_shields_of_a_vanished_provider_and_the_default_shield() {
-    let generated = replaced("{providers: {safety: {provider: prompt-guard}}}");
+fn replace_prunes_orphaned_shields() {
+    let generated = generate_with_replace("{providers: {safety: {provider: prompt-guard}}}");
     let config = config(&generated);
     assert_eq!(config["registered_resources"]["shields"], json!([]));
     assert_eq!(config["safety"], Value::Null);
@@ -78,43 +78,43 @@ fn replace_prunes_shields_of_a_vanished_provider_and_the_default_shield() {
 }
 
 #[test]
-fn the_annotation_chooses_the_way() {
-    let of = |value: Option<&str>| {
+fn annotation_selects_merge_mode() {
+    let merge_mode = |value: Option<&str>| {
         let annotations: BTreeMap<String, String> =
             value.map(|value| (ANNOTATION.into(), value.into())).into_iter().collect();
         Merge::of(Some(&annotations))
     };
-    assert_eq!(of(None), Ok(Merge::Overlay));
-    assert_eq!(of(Some("overlay")), Ok(Merge::Overlay));
-    assert_eq!(of(Some("replace")), Ok(Merge::Replace));
+    assert_eq!(merge_mode(None), Ok(Merge::Overlay));
+    assert_eq!(merge_mode(Some("overlay")), Ok(Merge::Overlay));
+    assert_eq!(merge_mode(Some("replace")), Ok(Merge::Replace));
     assert_eq!(Merge::of(None), Ok(Merge::Overlay));
-    let problem = of(Some("Replace")).unwrap_err();
+    let problem = merge_mode(Some("Replace")).unwrap_err();
     assert_eq!(problem.path.to_string(), "metadata.annotations[steersman.dev/provider-merge]");
     assert!(problem.message.to_string().contains("\"Replace\""), "{}", problem.message);
 }
 
 #[test]
-fn nothing_asked_for_is_the_base_itself() {
-    let generated = made("{}");
+fn empty_spec_yields_base() {
+    let generated = generate_starter("{}");
     assert_eq!(config(&generated), starter().config);
     assert_eq!(generated.provider_count, 17);
     assert_eq!(generated.resource_count, 0);
 }
 
 #[test]
-fn counts_are_of_all_providers_and_of_the_specs_resources() {
-    let generated = made(
+fn counts_cover_all_providers_and_spec_resources() {
+    let generated = generate_starter(
         "{providers: {inference: {provider: vllm}, safety: {id: guard, provider: llama-guard}}, resources: {models: [a, b], \
          tools: [t], shields: [s]}}",
     );
-    assert_eq!(generated.provider_count, 18, "one took the place of another, one is new");
+    assert_eq!(generated.provider_count, 18, "one provider replaces a base provider, one is new");
     assert_eq!(generated.resource_count, 4);
     assert_eq!(generated.config_version, 2);
 }
 
 #[test]
-fn a_server_before_0_3_keeps_its_lists_at_the_top() {
-    let mut base = super::a_base(|config| {
+fn old_server_keeps_top_level_lists() {
+    let mut base = super::modified_starter(|config| {
         let lists = config["registered_resources"].take();
         config["models"] = lists["models"].clone();
         config["tool_groups"] = json!([{"toolgroup_id": "builtin::rag", "provider_id": "gone"}]);
@@ -124,7 +124,7 @@ fn a_server_before_0_3_keeps_its_lists_at_the_top() {
     for version in ["0.2.23", ""] {
         base.server_version = version.into();
         let text = "{resources: {models: [m]}, storage: {kv: {type: redis, endpoint: 'r:7'}, sql: {type: sqlite}}}";
-        let config = config(&super::made_on(&base, text));
+        let config = config(&super::generate_on(&base, text));
         assert_eq!(config["models"][1]["model_id"], "m", "{version}");
         assert_eq!(config["tool_groups"], json!([]), "{version}");
         assert_eq!(config["metadata_store"], json!({"type": "redis", "host": "r", "port": 7}), "{version}");
@@ -135,8 +135,8 @@ fn a_server_before_0_3_keeps_its_lists_at_the_top() {
 }
 
 #[test]
-fn an_empty_list_of_apis_means_all_and_stays_empty() {
-    let base = super::a_base(|config| config["apis"] = json!([]));
-    let config = config(&super::made_on(&base, "{providers: {safety: {id: x, provider: llama-guard}}}"));
+fn empty_api_list_stays_empty() {
+    let base = super::modified_starter(|config| config["apis"] = json!([]));
+    let config = config(&super::generate_on(&base, "{providers: {safety: {id: x, provider: llama-guard}}}"));
     assert_eq!(texts(&config["apis"]), Vec::<&str>::new());
 }

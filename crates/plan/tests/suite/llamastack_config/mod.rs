@@ -1,6 +1,6 @@
-//! Specs and the configuration that must come of them, rule by rule.
+//! Generation of config.yaml from a spec, rule by rule.
 
-mod disabled;
+mod disabled_apis;
 mod external;
 mod laws;
 mod merge;
@@ -35,8 +35,8 @@ fn remote_vllm() -> Base {
     Base { name: "remote-vllm".into(), server_version: "0.7.1".into(), config }
 }
 
-/// The starter with something changed.
-fn a_base(change: impl FnOnce(&mut Value)) -> Base {
+/// The starter base after a change to its configuration.
+fn modified_starter(change: impl FnOnce(&mut Value)) -> Base {
     let mut base = starter();
     change(&mut base.config);
     base
@@ -54,34 +54,36 @@ fn input<'a>(spec: &'a LlamaStackDistributionSpec, base: &'a Base) -> Input<'a> 
     Input { spec, base: Some(base), merge: Merge::Overlay, operator_image: OPERATOR }
 }
 
-fn try_on(base: &Base, text: &str) -> Result<Generated, Vec<FieldError>> {
+/// Generates the configuration of a spec on a base.
+fn try_generate_on(base: &Base, text: &str) -> Result<Generated, Vec<FieldError>> {
     generate(&input(&spec(text), base))
 }
 
-fn made_on(base: &Base, text: &str) -> Generated {
-    try_on(base, text).unwrap_or_else(|problems| panic!("{problems:#?}\n{text}"))
+fn generate_on(base: &Base, text: &str) -> Generated {
+    try_generate_on(base, text).unwrap_or_else(|problems| panic!("{problems:#?}\n{text}"))
 }
 
-fn made(text: &str) -> Generated {
-    made_on(&starter(), text)
+fn generate_starter(text: &str) -> Generated {
+    generate_on(&starter(), text)
 }
 
-/// The file, read back.
+/// The generated file, parsed.
 fn config(generated: &Generated) -> Value {
     yaml(&generated.config_yaml)
 }
 
-fn config_of(text: &str) -> Value {
-    config(&made(text))
+/// The parsed configuration of a spec on the starter base.
+fn config_for(text: &str) -> Value {
+    config(&generate_starter(text))
 }
 
-/// `path: message` of each error, in order.
+/// `path: message` of each error, in order, on the starter base.
 fn errors(text: &str) -> Vec<String> {
     errors_on(&starter(), text)
 }
 
 fn errors_on(base: &Base, text: &str) -> Vec<String> {
-    try_on(base, text).expect_err(text).iter().map(|one| format!("{}: {}", one.path, one.message)).collect()
+    try_generate_on(base, text).expect_err(text).iter().map(|one| format!("{}: {}", one.path, one.message)).collect()
 }
 
 /// `path: message` of each remark, in order.
@@ -89,7 +91,7 @@ fn remarks(generated: &Generated) -> Vec<String> {
     generated.remarks.iter().map(|one| format!("{}: {}", one.path, one.message)).collect()
 }
 
-/// The entry of an API with this id.
+/// The provider entry of an API with this id.
 fn entry<'a>(config: &'a Value, api: &str, id: &str) -> &'a Value {
     let list = config["providers"][api].as_array().unwrap_or_else(|| panic!("no {api}\n{config:#}"));
     list.iter().find(|entry| entry["provider_id"] == id).unwrap_or_else(|| panic!("no {id} in {api}\n{list:#?}"))

@@ -1,19 +1,19 @@
 use serde_json::json;
 use steersman_plan::llamastack::config::{Source, TLS_CERT, TLS_KEY, source, without_effect};
 
-use super::{config, config_of, errors, made, spec};
+use super::{config, config_for, errors, generate_starter, spec};
 
 #[test]
-fn fr_060_the_port_is_8321_unless_given() {
-    assert_eq!(config_of("{disabled: [eval]}")["server"]["port"], 8321);
-    assert_eq!(config_of("{disabled: [eval], networking: {}}")["server"]["port"], 8321);
-    let generated = made("{networking: {port: 9000}}");
+fn fr_060_default_port_is_8321() {
+    assert_eq!(config_for("{disabled: [eval]}")["server"]["port"], 8321);
+    assert_eq!(config_for("{disabled: [eval], networking: {}}")["server"]["port"], 8321);
+    let generated = generate_starter("{networking: {port: 9000}}");
     assert_eq!(config(&generated)["server"]["port"], 9000);
     assert_eq!(generated.listen.port, 9000);
 }
 
 #[test]
-fn fr_060_ports_that_the_server_refuses_are_refused() {
+fn fr_060_invalid_ports_are_rejected() {
     assert_eq!(
         errors("{networking: {port: 80}}"),
         ["spec.networking.port: the server refuses ports below 1024, and 80 is one"]
@@ -23,11 +23,11 @@ fn fr_060_ports_that_the_server_refuses_are_refused() {
 }
 
 #[test]
-fn fr_061_062_with_tls_the_file_names_the_certificate() {
-    let generated = made("{networking: {tls: {enabled: true, secretName: cert}}}");
+fn fr_061_062_tls_names_certificate_files() {
+    let generated = generate_starter("{networking: {tls: {enabled: true, secretName: cert}}}");
     assert_eq!(config(&generated)["server"], json!({"port": 8321, "tls_certfile": TLS_CERT, "tls_keyfile": TLS_KEY}));
     assert_eq!(generated.listen.tls_secret.as_deref(), Some("cert"));
-    let plain = made("{networking: {tls: {enabled: false, secretName: cert}}}");
+    let plain = generate_starter("{networking: {tls: {enabled: false, secretName: cert}}}");
     assert_eq!(config(&plain)["server"], json!({"port": 8321}));
     assert_eq!(plain.listen.tls_secret, None);
 }
@@ -40,25 +40,26 @@ fn fr_079_tls_needs_a_secret() {
 }
 
 #[test]
-fn workers_reach_the_file() {
-    assert_eq!(config_of("{workload: {workers: 4}}")["server"], json!({"port": 8321, "workers": 4}));
+fn workers_reach_configuration() {
+    assert_eq!(config_for("{workload: {workers: 4}}")["server"], json!({"port": 8321, "workers": 4}));
 }
 
 #[test]
-fn fields_without_effect_are_told() {
-    let told = |text: &str| without_effect(&spec(text)).iter().map(|one| one.path.to_string()).collect::<Vec<_>>();
-    assert_eq!(told("{networking: {tls: {secretName: cert}}}"), ["spec.networking.tls.secretName"]);
-    assert_eq!(told("{networking: {tls: {caBundle: {configMapName: x}}}}"), [""; 0]);
+fn ineffective_fields_are_reported() {
+    let ineffective_paths =
+        |text: &str| without_effect(&spec(text)).iter().map(|one| one.path.to_string()).collect::<Vec<_>>();
+    assert_eq!(ineffective_paths("{networking: {tls: {secretName: cert}}}"), ["spec.networking.tls.secretName"]);
+    assert_eq!(ineffective_paths("{networking: {tls: {caBundle: {configMapName: x}}}}"), [""; 0]);
     assert_eq!(
-        told("{networking: {expose: {enabled: false, hostname: h, host: h}}}"),
+        ineffective_paths("{networking: {expose: {enabled: false, hostname: h, host: h}}}"),
         ["spec.networking.expose.host", "spec.networking.expose.hostname"]
     );
-    assert_eq!(told("{networking: {expose: true}}"), [""; 0]);
+    assert_eq!(ineffective_paths("{networking: {expose: true}}"), [""; 0]);
 }
 
 #[test]
-fn the_source_of_the_configuration_follows_from_the_spec() {
-    for (text, wanted) in [
+fn spec_decides_configuration_source() {
+    for (text, expected) in [
         ("{}", Source::Distribution),
         ("{networking: {port: 9000, expose: true}, workload: {replicas: 2}}", Source::Distribution),
         ("{disabled: []}", Source::Distribution),
@@ -75,13 +76,13 @@ fn the_source_of_the_configuration_follows_from_the_spec() {
         ("{externalProviders: {inference: [{providerId: a, image: b}]}}", Source::Generated),
         ("{externalProviders: {inference: []}}", Source::Distribution),
     ] {
-        assert_eq!(source(&spec(text), false), wanted, "{text}");
+        assert_eq!(source(&spec(text), false), expected, "{text}");
     }
-    assert_eq!(source(&spec("{}"), true), Source::Generated, "as with remote-vllm");
+    assert_eq!(source(&spec("{}"), true), Source::Generated, "remote-vllm always mounts its configuration");
 }
 
 #[test]
-fn fr_070_fr_002_contradictions_are_all_told() {
+fn fr_070_fr_002_all_conflicts_are_reported() {
     assert_eq!(
         errors(
             "{distribution: {name: a, image: b}, overrideConfig: {configMapName: x}, providers: {}, resources: {}, storage: {}, \

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::{config, config_of, entry, errors, ids, made, made_on, remarks, starter};
+use super::{config, config_for, entry, errors, generate_on, generate_starter, ids, remarks, starter};
 
 #[test]
 fn fr_030_names_become_types() {
@@ -18,7 +18,7 @@ fn fr_030_names_become_types() {
         ("toolRuntime", "tool_runtime", "file-search", "inline::file-search"),
     ];
     for (field, api, provider, type_) in cases {
-        let config = config_of(&format!(
+        let config = config_for(&format!(
             "{{providers: {{{field}: {{id: mine, provider: '{provider}', endpoint: 'http://x'}}}}}}"
         ));
         assert_eq!(entry(&config, api, "mine")["provider_type"], type_, "{provider}");
@@ -26,16 +26,16 @@ fn fr_030_names_become_types() {
 }
 
 #[test]
-fn fr_030_a_name_that_only_the_base_has_inline_is_inline() {
-    let base = super::a_base(|config| {
+fn fr_030_base_decides_inline_provider_types() {
+    let base = super::modified_starter(|config| {
         config["providers"]["inference"][2]["provider_type"] = json!("inline::house-made");
     });
-    let generated = made_on(&base, "{providers: {inference: {id: mine, provider: house-made}}}");
+    let generated = generate_on(&base, "{providers: {inference: {id: mine, provider: house-made}}}");
     assert_eq!(entry(&config(&generated), "inference", "mine")["provider_type"], "inline::house-made");
 }
 
 #[test]
-fn fr_031_the_endpoint_goes_to_the_key_that_the_server_reads_and_to_url() {
+fn fr_031_endpoint_sets_provider_url_keys() {
     let cases = [
         ("inference", "inference", "vllm", json!({"base_url": "http://x", "url": "http://x"})),
         ("inference", "inference", "nobody-knows", json!({"url": "http://x"})),
@@ -49,9 +49,9 @@ fn fr_031_the_endpoint_goes_to_the_key_that_the_server_reads_and_to_url() {
             json!({"uri": "http://x", "token": null, "persistence": {"namespace": "vector_io::milvus::mine", "backend": "kv_default"}}),
         ),
     ];
-    for (field, api, provider, wanted) in cases {
+    for (field, api, provider, expected) in cases {
         let text = format!("{{providers: {{{field}: {{id: mine, provider: {provider}, endpoint: 'http://x'}}}}}}");
-        assert_eq!(entry(&config_of(&text), api, "mine")["config"], wanted, "{provider}");
+        assert_eq!(entry(&config_for(&text), api, "mine")["config"], expected, "{provider}");
     }
 }
 
@@ -59,13 +59,13 @@ fn fr_031_the_endpoint_goes_to_the_key_that_the_server_reads_and_to_url() {
 fn fr_031_servers_before_0_4_read_url() {
     let mut base = starter();
     base.server_version = "0.3.5".into();
-    let generated = made_on(&base, "{providers: {inference: {id: mine, provider: vllm, endpoint: 'http://x'}}}");
+    let generated = generate_on(&base, "{providers: {inference: {id: mine, provider: vllm, endpoint: 'http://x'}}}");
     assert_eq!(entry(&config(&generated), "inference", "mine")["config"], json!({"url": "http://x"}));
 }
 
 #[test]
-fn an_endpoint_that_nobody_reads_is_told() {
-    let generated = made("{providers: {inference: {provider: anthropic, endpoint: 'http://x'}}}");
+fn unused_endpoint_is_reported() {
+    let generated = generate_starter("{providers: {inference: {provider: anthropic, endpoint: 'http://x'}}}");
     assert_eq!(
         remarks(&generated),
         ["spec.providers.inference.endpoint: remote::anthropic does not read url, so endpoint has no effect"]
@@ -73,8 +73,8 @@ fn an_endpoint_that_nobody_reads_is_told() {
 }
 
 #[test]
-fn fr_033_settings_are_passed_on_and_fields_win_over_them() {
-    let generated = made(
+fn fr_033_fields_win_over_settings() {
+    let generated = generate_starter(
         "{providers: {inference: {provider: vllm, endpoint: 'http://x', settings: {url: 'http://y', max_tokens: 10, \
          network: {tls: {verify: false}}}}}}",
     );
@@ -90,7 +90,7 @@ fn fr_033_settings_are_passed_on_and_fields_win_over_them() {
 }
 
 #[test]
-fn fr_033_settings_that_are_no_object_are_refused() {
+fn fr_033_non_object_settings_are_rejected() {
     assert_eq!(
         errors("{providers: {inference: [{provider: vllm, settings: [1]}]}}"),
         [
@@ -100,14 +100,14 @@ fn fr_033_settings_that_are_no_object_are_refused() {
 }
 
 #[test]
-fn fr_035_ids_are_made_when_one_provider() {
+fn fr_035_single_provider_gets_default_id() {
     for (text, id) in [
         ("{provider: vllm}", "vllm"),
         ("[{provider: vllm}]", "vllm"),
         ("{provider: 'remote::vllm'}", "vllm"),
         ("{provider: vllm, id: mine}", "mine"),
     ] {
-        let config = config_of(&format!("{{providers: {{inference: {text}}}}}"));
+        let config = config_for(&format!("{{providers: {{inference: {text}}}}}"));
         assert_eq!(ids(&config, "inference")[0], id, "{text}");
     }
 }
@@ -124,7 +124,7 @@ fn fr_034_several_providers_need_ids() {
 }
 
 #[test]
-fn an_empty_id_or_provider_is_refused() {
+fn empty_id_or_provider_is_rejected() {
     assert_eq!(
         errors("{providers: {inference: {id: '', provider: vllm}, safety: {provider: ''}}}"),
         [
@@ -135,7 +135,7 @@ fn an_empty_id_or_provider_is_refused() {
 }
 
 #[test]
-fn fr_072_ids_are_unique_over_all_apis_explicit_and_derived() {
+fn fr_072_ids_are_unique_across_apis() {
     assert_eq!(
         errors("{providers: {inference: {provider: passthrough}, safety: [{id: passthrough, provider: llama-guard}]}}"),
         [
@@ -146,33 +146,34 @@ fn fr_072_ids_are_unique_over_all_apis_explicit_and_derived() {
     assert_eq!(
         errors("{providers: {inference: [{id: a, provider: x}, {id: a, provider: w}, {id: a, provider: z}]}}").len(),
         2,
-        "each repetition is told"
+        "each repetition is reported"
     );
 }
 
 #[test]
-fn fr_004_one_provider_is_the_same_as_a_list_of_one() {
-    let one = made("{providers: {inference: {provider: vllm, endpoint: 'http://x'}}}");
-    let list = made("{providers: {inference: [{provider: vllm, endpoint: 'http://x'}]}}");
+fn fr_004_single_provider_equals_list_of_one() {
+    let one = generate_starter("{providers: {inference: {provider: vllm, endpoint: 'http://x'}}}");
+    let list = generate_starter("{providers: {inference: [{provider: vllm, endpoint: 'http://x'}]}}");
     assert_eq!(one.config_yaml, list.config_yaml);
     assert_eq!(one.hash, list.hash);
 }
 
 #[test]
-fn fr_036_telemetry_is_written_where_the_base_has_it() {
-    let base = super::a_base(|config| {
+fn fr_036_telemetry_is_written_if_supported() {
+    let base = super::modified_starter(|config| {
         config["apis"].as_array_mut().unwrap().push(json!("telemetry"));
         config["providers"]["telemetry"] =
             json!([{"provider_id": "meta-reference", "provider_type": "inline::meta-reference"}]);
     });
-    let generated = made_on(&base, "{providers: {telemetry: {provider: otel, endpoint: 'http://x'}}}");
+    let generated = generate_on(&base, "{providers: {telemetry: {provider: otel, endpoint: 'http://x'}}}");
     assert_eq!(ids(&config(&generated), "telemetry"), ["otel", "meta-reference"]);
 }
 
 #[test]
-fn fr_036_telemetry_is_skipped_and_told_where_the_server_has_no_such_api() {
-    let generated =
-        made("{providers: {inference: {provider: vllm}, telemetry: {provider: otel, apiKey: {name: s, key: k}}}}");
+fn fr_036_unsupported_telemetry_is_skipped_and_reported() {
+    let generated = generate_starter(
+        "{providers: {inference: {provider: vllm}, telemetry: {provider: otel, apiKey: {name: s, key: k}}}}",
+    );
     assert_eq!(config(&generated)["providers"]["telemetry"], json!(null));
     assert_eq!(
         remarks(&generated),
@@ -180,12 +181,12 @@ fn fr_036_telemetry_is_skipped_and_told_where_the_server_has_no_such_api() {
             "spec.providers.telemetry: the server of this distribution has no API telemetry, so its providers are left out"
         ]
     );
-    assert_eq!(generated.env, [], "a secret that nothing uses is not needed");
+    assert_eq!(generated.env, [], "the Secret of a skipped provider is not needed");
 }
 
 #[test]
-fn vector_stores_get_the_persistence_that_they_need() {
-    let config = config_of(
+fn vector_stores_get_default_persistence() {
+    let config = config_for(
         "{providers: {vectorIo: [{id: pgvector, provider: pgvector}, {id: second, provider: pgvector, settings: {db: x}}, \
          {id: own, provider: qdrant, settings: {persistence: {namespace: own, backend: b}}}, {id: v, provider: sqlite-vec}]}}",
     );
@@ -200,8 +201,8 @@ fn vector_stores_get_the_persistence_that_they_need() {
 }
 
 #[test]
-fn an_entry_always_has_a_config() {
-    let config = config_of("{providers: {inference: {provider: gemini}}}");
+fn provider_entry_always_has_config() {
+    let config = config_for("{providers: {inference: {provider: gemini}}}");
     assert_eq!(
         *entry(&config, "inference", "gemini"),
         json!({"provider_id": "gemini", "provider_type": "remote::gemini", "config": {}})
@@ -209,20 +210,20 @@ fn an_entry_always_has_a_config() {
 }
 
 #[test]
-fn misspelt_fields_are_told() {
-    let generated = made("{providers: {inference: {provider: vllm, endpont: x}}}");
+fn misspelled_fields_are_reported() {
+    let generated = generate_starter("{providers: {inference: {provider: vllm, endpont: x}}}");
     assert_eq!(remarks(&generated), ["spec.providers.inference.endpont: unknown field \"endpont\", which is ignored"]);
 }
 
 #[test]
-fn an_api_that_the_base_does_not_list_is_listed() {
-    let generated = made_on(&super::remote_vllm(), "{providers: {safety: {provider: llama-guard}}}");
+fn new_api_is_added_to_list() {
+    let generated = generate_on(&super::remote_vllm(), "{providers: {safety: {provider: llama-guard}}}");
     let config = config(&generated);
     assert_eq!(super::texts(&config["apis"]), ["inference", "vector_io", "tool_runtime", "safety"]);
 }
 
 #[test]
-fn what_a_provider_does_not_start_without_is_asked_for() {
+fn missing_required_provider_settings_are_rejected() {
     assert_eq!(
         errors(
             "{providers: {inference: {provider: vertexai}, safety: {provider: passthrough}, vectorIo: [{id: a, provider: \
@@ -236,7 +237,7 @@ fn what_a_provider_does_not_start_without_is_asked_for() {
             "spec.providers.vectorIo[2].settings.path: inline::qdrant does not start without path",
         ]
     );
-    let given = "{providers: {inference: {provider: vertexai, settings: {project: x}}, vectorIo: {provider: milvus, settings: \
+    let complete_spec = "{providers: {inference: {provider: vertexai, settings: {project: x}}, vectorIo: {provider: milvus, settings: \
                  {uri: x}}}}";
-    assert_eq!(entry(&config_of(given), "vector_io", "milvus")["config"]["uri"], "x");
+    assert_eq!(entry(&config_for(complete_spec), "vector_io", "milvus")["config"]["uri"], "x");
 }

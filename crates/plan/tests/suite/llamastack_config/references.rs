@@ -4,40 +4,41 @@ use steersman_plan::llamastack::validate::{Found, Kind, Named, missing, referenc
 
 use super::spec;
 
-const ALL: &str = "{providers: {inference: [{id: a, provider: vllm, apiKey: {secretKeyRef: {name: creds, key: token}}}]}, \
+const SPEC_WITH_REFERENCES: &str = "{providers: {inference: [{id: a, provider: vllm, apiKey: {secretKeyRef: {name: creds, key: token}}}]}, \
                    storage: {kv: {type: redis, endpoint: r, password: {name: redis, key: pw}}}, networking: {tls: {enabled: \
                    true, secretName: cert, caBundle: {configMapName: ca, configMapNamespace: other, configMapKeys: [x]}}}}";
 
-fn named(kind: Kind, namespace: &str, name: &str) -> Named {
+fn reference_to(kind: Kind, namespace: &str, name: &str) -> Named {
     Named { kind, namespace: namespace.into(), name: name.into() }
 }
 
 #[test]
-fn fr_073_every_secret_and_config_map_is_found_with_its_place_and_keys() {
-    let found: Vec<_> = references(&spec(ALL), "team-a")
+fn fr_073_references_have_path_and_keys() {
+    let found: Vec<_> = references(&spec(SPEC_WITH_REFERENCES), "team-a")
         .into_iter()
-        .map(|one| (one.path.to_string(), one.named.namespace, one.named.name, one.keys.join(" ")))
+        .map(|item| (item.path.to_string(), item.named.namespace, item.named.name, item.keys.join(" ")))
         .collect();
-    let wanted = [
+    let expected = [
         ("spec.providers.inference[0].apiKey.secretKeyRef.name", "team-a", "creds", "token"),
         ("spec.storage.kv.password.name", "team-a", "redis", "pw"),
         ("spec.networking.tls.secretName", "team-a", "cert", "tls.crt tls.key"),
         ("spec.networking.tls.caBundle.configMapName", "other", "ca", "x"),
     ]
     .map(|(path, namespace, name, keys)| (path.to_owned(), namespace.to_owned(), name.to_owned(), keys.to_owned()));
-    assert_eq!(found, wanted);
+    assert_eq!(found, expected);
     let found = references(&spec("{overrideConfig: {configMapName: mine}}"), "team-a");
-    assert_eq!(found[0].named, named(Kind::ConfigMap, "team-a", "mine"));
+    assert_eq!(found[0].named, reference_to(Kind::ConfigMap, "team-a", "mine"));
     assert_eq!(found[0].keys, ["config.yaml"]);
 }
 
 #[test]
-fn fr_074_what_is_missing_is_told_with_place_and_namespace() {
-    let all = references(&spec(ALL), "team-a");
-    let found: BTreeMap<Named, Found> = all.iter().map(|one| (one.named.clone(), Found::Absent)).collect();
-    let told: Vec<String> = missing(&all, &found).iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
+fn fr_074_missing_objects_name_path_and_namespace() {
+    let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
+    let found: BTreeMap<Named, Found> = all.iter().map(|item| (item.named.clone(), Found::Absent)).collect();
+    let messages: Vec<String> =
+        missing(&all, &found).iter().map(|item| format!("{}: {}", item.path, item.message)).collect();
     assert_eq!(
-        told,
+        messages,
         [
             "spec.providers.inference[0].apiKey.secretKeyRef.name: Secret \"creds\" not found in namespace \"team-a\"",
             "spec.storage.kv.password.name: Secret \"redis\" not found in namespace \"team-a\"",
@@ -47,18 +48,19 @@ fn fr_074_what_is_missing_is_told_with_place_and_namespace() {
     );
     let config = references(&spec("{overrideConfig: {configMapName: mine}}"), "team-a");
     let found = [(config[0].named.clone(), Found::Absent)].into();
-    let told = &missing(&config, &found)[0];
-    assert_eq!(told.message.to_string(), "failed to find overrideConfig ConfigMap \"mine\" in namespace \"team-a\"");
+    let problem = &missing(&config, &found)[0];
+    assert_eq!(problem.message.to_string(), "failed to find overrideConfig ConfigMap \"mine\" in namespace \"team-a\"");
 }
 
 #[test]
-fn fr_073_missing_keys_are_told_too() {
-    let all = references(&spec(ALL), "team-a");
+fn fr_073_missing_keys_are_reported() {
+    let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
     let found: BTreeMap<Named, Found> =
-        all.iter().map(|one| (one.named.clone(), Found::There(Some(["tls.crt".to_owned()].into())))).collect();
-    let told: Vec<String> = missing(&all, &found).iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
+        all.iter().map(|item| (item.named.clone(), Found::There(Some(["tls.crt".to_owned()].into())))).collect();
+    let messages: Vec<String> =
+        missing(&all, &found).iter().map(|item| format!("{}: {}", item.path, item.message)).collect();
     assert_eq!(
-        told,
+        messages,
         [
             "spec.providers.inference[0].apiKey.secretKeyRef.key: Key \"token\" not found in Secret \"creds/team-a\"",
             "spec.storage.kv.password.key: Key \"pw\" not found in Secret \"redis/team-a\"",
@@ -75,16 +77,16 @@ fn fr_073_missing_keys_are_told_too() {
 }
 
 #[test]
-fn what_was_not_looked_up_or_has_unknown_keys_is_not_missing() {
-    let all = references(&spec(ALL), "team-a");
+fn unknown_lookups_are_not_missing() {
+    let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
     assert_eq!(missing(&all, &BTreeMap::new()), []);
-    let found = all.iter().map(|one| (one.named.clone(), Found::There(None))).collect();
+    let found = all.iter().map(|item| (item.named.clone(), Found::There(None))).collect();
     assert_eq!(missing(&all, &found), []);
 }
 
 #[test]
-fn the_condition_says_who_refers_to_it() {
-    let all = references(&spec(ALL), "team-a");
+fn condition_names_referring_field() {
+    let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
     let found = [(all[0].named.clone(), Found::Absent)].into();
     assert_eq!(
         referenced_by(&missing(&all, &found)[0]),

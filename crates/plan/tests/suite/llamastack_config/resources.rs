@@ -1,11 +1,13 @@
 use serde_json::json;
 
-use super::{a_base, config, config_of, errors, errors_on, made, made_on, remarks, remote_vllm};
+use super::{
+    config, config_for, errors, errors_on, generate_on, generate_starter, modified_starter, remarks, remote_vllm,
+};
 
 #[test]
-fn fr_007_a_name_is_the_same_as_an_object_with_that_name() {
-    let name = made("{providers: {inference: {provider: vllm}}, resources: {models: [m]}}");
-    let object = made("{providers: {inference: {provider: vllm}}, resources: {models: [{name: m}]}}");
+fn fr_007_model_name_equals_model_object() {
+    let name = generate_starter("{providers: {inference: {provider: vllm}}, resources: {models: [m]}}");
+    let object = generate_starter("{providers: {inference: {provider: vllm}}, resources: {models: [{name: m}]}}");
     assert_eq!(name.config_yaml, object.config_yaml);
     assert_eq!(
         config(&name)["registered_resources"]["models"][1],
@@ -14,8 +16,8 @@ fn fr_007_a_name_is_the_same_as_an_object_with_that_name() {
 }
 
 #[test]
-fn fr_040_a_model_without_provider_gets_the_first_of_the_spec() {
-    let config = config_of(
+fn fr_040_model_defaults_to_first_spec_provider() {
+    let config = config_for(
         "{providers: {inference: [{id: b, provider: vllm}, {id: a, provider: vllm}]}, resources: {models: [m, {name: o, \
          provider: a}]}}",
     );
@@ -24,20 +26,21 @@ fn fr_040_a_model_without_provider_gets_the_first_of_the_spec() {
 }
 
 #[test]
-fn fr_040_without_providers_it_gets_the_bases_first_that_is_always_there() {
-    let config = config_of("{resources: {models: [m]}}");
+fn fr_040_model_defaults_to_unconditional_base_provider() {
+    let config = config_for("{resources: {models: [m]}}");
     assert_eq!(config["registered_resources"]["models"][1]["provider_id"], "openai", "vllm depends on VLLM_URL");
 }
 
 #[test]
-fn fr_040_where_all_depend_on_variables_the_first_is_taken_and_told() {
-    let base = a_base(|config| {
+fn fr_040_conditional_default_provider_is_reported() {
+    let base = modified_starter(|config| {
         config["providers"]["inference"].as_array_mut().unwrap().truncate(1);
     });
-    let generated = made_on(&base, "{resources: {models: [m, o]}}");
-    let told: Vec<String> = remarks(&generated).into_iter().filter(|remark| remark.contains("VLLM_URL")).collect();
+    let generated = generate_on(&base, "{resources: {models: [m, o]}}");
+    let vllm_remarks: Vec<String> =
+        remarks(&generated).into_iter().filter(|remark| remark.contains("VLLM_URL")).collect();
     assert_eq!(
-        told,
+        vllm_remarks,
         [
             "spec.resources.models[0]: its provider \"vllm\" is there only when the variable VLLM_URL is set; the server skips \
           it otherwise"
@@ -46,15 +49,15 @@ fn fr_040_where_all_depend_on_variables_the_first_is_taken_and_told() {
 }
 
 #[test]
-fn fr_041_a_model_may_name_a_provider_of_the_base() {
+fn fr_041_model_may_name_base_provider() {
     for id in ["openai", "vllm", "sentence-transformers"] {
-        let config = config_of(&format!("{{resources: {{models: [{{name: m, provider: {id}}}]}}}}"));
+        let config = config_for(&format!("{{resources: {{models: [{{name: m, provider: {id}}}]}}}}"));
         assert_eq!(config["registered_resources"]["models"][1]["provider_id"], id);
     }
 }
 
 #[test]
-fn fr_041_an_unknown_provider_is_refused_with_all_that_there_are() {
+fn fr_041_unknown_provider_lists_available_ones() {
     assert_eq!(
         errors(
             "{providers: {inference: {id: mine, provider: vllm}}, resources: {models: [a, {name: b, provider: nope}]}}"
@@ -65,8 +68,8 @@ fn fr_041_an_unknown_provider_is_refused_with_all_that_there_are() {
 }
 
 #[test]
-fn fr_042_what_is_known_of_a_model_is_its_metadata() {
-    let config = config_of(
+fn fr_042_model_fields_become_metadata() {
+    let config = config_for(
         "{resources: {models: [{name: m, provider: openai, contextLength: 8192, modelType: rerank, quantization: fp8}]}}",
     );
     assert_eq!(
@@ -77,7 +80,7 @@ fn fr_042_what_is_known_of_a_model_is_its_metadata() {
 }
 
 #[test]
-fn a_model_type_that_stops_the_server_is_refused() {
+fn unknown_model_type_is_rejected() {
     assert_eq!(
         errors("{resources: {models: [{name: m, modelType: chat}]}}"),
         ["spec.resources.models[0].modelType: modelType \"chat\" is not one that the server knows"]
@@ -85,7 +88,7 @@ fn a_model_type_that_stops_the_server_is_refused() {
 }
 
 #[test]
-fn empty_fields_of_a_model_are_refused() {
+fn empty_model_fields_are_rejected() {
     assert_eq!(
         errors("{resources: {models: [{name: '', provider: '', modelType: '', quantization: ''}]}}"),
         [
@@ -98,11 +101,11 @@ fn empty_fields_of_a_model_are_refused() {
 }
 
 #[test]
-fn fr_043_tools_go_to_the_specs_provider_then_to_the_bases_else_they_are_refused() {
-    let config = config_of("{providers: {toolRuntime: {provider: brave-search}}, resources: {tools: [websearch]}}");
+fn fr_043_tools_need_a_tool_runtime_provider() {
+    let config = config_for("{providers: {toolRuntime: {provider: brave-search}}, resources: {tools: [websearch]}}");
     let group = |provider| json!([{"toolgroup_id": "websearch", "provider_id": provider}]);
     assert_eq!(config["registered_resources"]["tool_groups"], group("brave-search"));
-    let config = config_of("{resources: {tools: [websearch]}}");
+    let config = config_for("{resources: {tools: [websearch]}}");
     assert_eq!(config["registered_resources"]["tool_groups"], group("tavily-search"));
     assert_eq!(
         errors("{disabled: [toolRuntime, agents, eval], resources: {tools: [websearch]}}"),
@@ -111,19 +114,21 @@ fn fr_043_tools_go_to_the_specs_provider_then_to_the_bases_else_they_are_refused
 }
 
 #[test]
-fn fr_043_servers_that_ignore_the_list_are_told_of() {
-    let told = |version: &str| {
+fn fr_043_ignored_tool_list_is_reported() {
+    let has_tool_remark = |version: &str| {
         let base = steersman_plan::llamastack::config::Base { server_version: version.into(), ..super::starter() };
-        remarks(&made_on(&base, "{resources: {tools: [websearch]}}")).iter().any(|remark| remark.contains("since 0.7"))
+        remarks(&generate_on(&base, "{resources: {tools: [websearch]}}"))
+            .iter()
+            .any(|remark| remark.contains("since 0.7"))
     };
-    assert!(told("0.7.1") && !told("0.6.1") && !told(""));
+    assert!(has_tool_remark("0.7.1") && !has_tool_remark("0.6.1") && !has_tool_remark(""));
 }
 
 #[test]
-fn fr_044_shields_go_to_the_specs_provider_then_to_the_bases_else_they_are_refused() {
-    let config = config_of("{providers: {safety: {id: mine, provider: llama-guard}}, resources: {shields: [s]}}");
+fn fr_044_shields_need_a_safety_provider() {
+    let config = config_for("{providers: {safety: {id: mine, provider: llama-guard}}, resources: {shields: [s]}}");
     assert_eq!(config["registered_resources"]["shields"][1], json!({"shield_id": "s", "provider_id": "mine"}));
-    let config = config_of("{resources: {shields: [s]}}");
+    let config = config_for("{resources: {shields: [s]}}");
     assert_eq!(config["registered_resources"]["shields"][1], json!({"shield_id": "s", "provider_id": "llama-guard"}));
     let errors = errors_on(&remote_vllm(), "{resources: {shields: [s]}}");
     assert_eq!(
@@ -133,34 +138,34 @@ fn fr_044_shields_go_to_the_specs_provider_then_to_the_bases_else_they_are_refus
 }
 
 #[test]
-fn fr_044_the_default_shield_stays_only_where_it_is_sure_to_be_there() {
-    let generated = made("{resources: {shields: [s]}}");
+fn fr_044_conditional_default_shield_is_removed() {
+    let generated = generate_starter("{resources: {shields: [s]}}");
     assert_eq!(config(&generated)["safety"], json!(null), "llama-guard depends on SAFETY_MODEL");
     assert!(remarks(&generated)[0].starts_with("spec.resources.shields: safety.default_shield_id \"llama-guard\""));
-    let config = config_of("{resources: {shields: [s, llama-guard]}}");
+    let config = config_for("{resources: {shields: [s, llama-guard]}}");
     assert_eq!(config["safety"]["default_shield_id"], "llama-guard");
 }
 
 #[test]
-fn a_model_of_the_base_gives_way_to_one_of_the_spec_with_the_same_name_and_provider() {
-    let config = config_of(
+fn spec_model_replaces_same_base_model() {
+    let config = config_for(
         "{resources: {models: [{name: all-minilm, provider: sentence-transformers, modelType: embedding, \
          embeddingDimension: 256}]}}",
     );
     let models = config["registered_resources"]["models"].as_array().unwrap();
     assert_eq!(models.len(), 1);
     assert_eq!(models[0]["metadata"], json!({"embedding_dimension": 256}));
-    let config = config_of("{resources: {models: [{name: all-minilm, provider: openai}]}}");
+    let config = config_for("{resources: {models: [{name: all-minilm, provider: openai}]}}");
     assert_eq!(
         config["registered_resources"]["models"].as_array().unwrap().len(),
         2,
-        "another provider, another model"
+        "a different provider is a different model"
     );
 }
 
 #[test]
-fn a_model_that_is_listed_twice_is_written_once_and_told() {
-    let generated = made("{resources: {models: [m, {name: m, contextLength: 5}, o]}}");
+fn duplicate_model_is_written_once() {
+    let generated = generate_starter("{resources: {models: [m, {name: m, contextLength: 5}, o]}}");
     let models = config(&generated)["registered_resources"]["models"].clone();
     assert_eq!(models.as_array().unwrap().len(), 3);
     assert_eq!(models[1]["metadata"]["context_length"], 5);
@@ -169,8 +174,8 @@ fn a_model_that_is_listed_twice_is_written_once_and_told() {
 }
 
 #[test]
-fn a_model_without_any_provider_is_refused() {
-    let base = a_base(|config| {
+fn model_without_provider_is_rejected() {
+    let base = modified_starter(|config| {
         config["providers"].as_object_mut().unwrap().remove("inference");
     });
     assert_eq!(
@@ -182,24 +187,31 @@ fn a_model_without_any_provider_is_refused() {
 }
 
 #[test]
-fn variables_that_nothing_sets_are_told() {
-    let told = |text: &str| {
+fn unset_variables_are_reported() {
+    let vllm_remarks = |text: &str| {
         let base = super::remote_vllm();
-        remarks(&made_on(&base, text)).into_iter().filter(|remark| remark.contains("VLLM_URL")).collect::<Vec<_>>()
+        remarks(&generate_on(&base, text)).into_iter().filter(|remark| remark.contains("VLLM_URL")).collect::<Vec<_>>()
     };
     assert_eq!(
-        told("{resources: {models: [m]}}"),
+        vllm_remarks("{resources: {models: [m]}}"),
         [
             "spec.workload.overrides.env: the server does not start without the variable VLLM_URL, which nothing here sets"
         ]
     );
-    assert_eq!(told("{workload: {overrides: {env: [{name: VLLM_URL, value: x}]}}, resources: {models: [m]}}"), [""; 0]);
-    assert_eq!(told("{providers: {inference: {provider: vllm, endpoint: x}}}"), [""; 0], "its entry gave way");
+    assert_eq!(
+        vllm_remarks("{workload: {overrides: {env: [{name: VLLM_URL, value: x}]}}, resources: {models: [m]}}"),
+        [""; 0]
+    );
+    assert_eq!(
+        vllm_remarks("{providers: {inference: {provider: vllm, endpoint: x}}}"),
+        [""; 0],
+        "the spec replaces the base's entry"
+    );
 }
 
 #[test]
-fn an_embedding_model_says_how_long_its_vectors_are_or_has_a_name_that_does() {
-    let models = config_of(
+fn embedding_dimension_is_given_or_known() {
+    let models = config_for(
         "{resources: {models: [{name: own, provider: openai, modelType: embedding, embeddingDimension: 512}, {name: \
          BAAI/bge-m3, provider: openai, modelType: embedding}]}}",
     );
@@ -211,7 +223,7 @@ fn an_embedding_model_says_how_long_its_vectors_are_or_has_a_name_that_does() {
 }
 
 #[test]
-fn an_embedding_model_of_unknown_length_is_refused_since_the_server_would_stop() {
+fn unknown_embedding_dimension_is_rejected() {
     let errors = errors(
         "{resources: {models: [{name: own, provider: openai, modelType: embedding}, {name: b, provider: openai, modelType: \
          embedding, embeddingDimension: 0}]}}",
@@ -224,7 +236,8 @@ fn an_embedding_model_of_unknown_length_is_refused_since_the_server_would_stop()
             "spec.resources.models[1].embeddingDimension: it has to be a whole number above 0",
         ]
     );
-    let told = remarks(&made("{resources: {models: [{name: m, provider: openai, embeddingDimension: 3}]}}"));
-    assert_eq!(told.len(), 1, "only an embedding model has vectors: {told:?}");
-    assert!(told[0].starts_with("spec.resources.models[0].embeddingDimension: "), "{told:?}");
+    let dimension_remarks =
+        remarks(&generate_starter("{resources: {models: [{name: m, provider: openai, embeddingDimension: 3}]}}"));
+    assert_eq!(dimension_remarks.len(), 1, "only embedding models have a dimension: {dimension_remarks:?}");
+    assert!(dimension_remarks[0].starts_with("spec.resources.models[0].embeddingDimension: "), "{dimension_remarks:?}");
 }

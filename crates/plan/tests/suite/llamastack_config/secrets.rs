@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::{Value, json};
 
-use super::{config, entry, errors, made, remarks};
+use super::{config, entry, errors, generate_starter, remarks};
 
 fn name_and_source(variable: &EnvVar) -> (String, String) {
     let selector = variable.value_from.clone().unwrap().secret_key_ref.unwrap();
@@ -10,16 +10,16 @@ fn name_and_source(variable: &EnvVar) -> (String, String) {
     (variable.name.clone(), format!("{}/{}", selector.name, selector.key))
 }
 
-fn env(text: &str) -> Vec<(String, String)> {
-    made(text).env.iter().map(name_and_source).collect()
+fn env_sources(text: &str) -> Vec<(String, String)> {
+    generate_starter(text).env.iter().map(name_and_source).collect()
 }
 
-fn pairs<const N: usize>(wanted: [(&str, &str); N]) -> Vec<(String, String)> {
-    wanted.map(|(name, source)| (name.to_owned(), source.to_owned())).to_vec()
+fn owned_pairs<const N: usize>(expected: [(&str, &str); N]) -> Vec<(String, String)> {
+    expected.map(|(name, source)| (name.to_owned(), source.to_owned())).to_vec()
 }
 
 #[test]
-fn fr_032_the_variable_is_named_after_provider_and_field() {
+fn fr_032_variable_is_named_after_provider_field() {
     for (id, variable) in [
         ("vllm-primary", "LLSD_VLLM_PRIMARY_API_KEY"),
         ("vllm", "LLSD_VLLM_API_KEY"),
@@ -30,29 +30,30 @@ fn fr_032_the_variable_is_named_after_provider_and_field() {
         ("größe", "LLSD_GR_E_API_KEY"),
     ] {
         let text = format!("{{providers: {{inference: {{id: '{id}', provider: vllm, apiKey: {{name: s, key: k}}}}}}}}");
-        assert_eq!(env(&text), pairs([(variable, "s/k")]), "{id}");
+        assert_eq!(env_sources(&text), owned_pairs([(variable, "s/k")]), "{id}");
     }
 }
 
 #[test]
-fn fr_032_the_file_holds_the_placeholder_under_the_key_that_the_server_reads() {
-    for (provider, wanted) in [
+fn fr_032_placeholder_uses_provider_specific_key() {
+    for (provider, expected) in [
         ("vllm", json!({"api_token": "${env.LLSD_MINE_API_KEY}", "api_key": "${env.LLSD_MINE_API_KEY}"})),
         ("openai", json!({"api_key": "${env.LLSD_MINE_API_KEY}"})),
         ("databricks", json!({"api_token": "${env.LLSD_MINE_API_KEY}", "api_key": "${env.LLSD_MINE_API_KEY}"})),
         ("nobody-knows", json!({"api_key": "${env.LLSD_MINE_API_KEY}"})),
     ] {
-        let generated = made(&format!(
+        let generated = generate_starter(&format!(
             "{{providers: {{inference: {{id: mine, provider: {provider}, apiKey: {{secretKeyRef: {{name: s, key: k}}}}}}}}}}"
         ));
-        assert_eq!(entry(&config(&generated), "inference", "mine")["config"], wanted, "{provider}");
+        assert_eq!(entry(&config(&generated), "inference", "mine")["config"], expected, "{provider}");
     }
 }
 
 #[test]
-fn fr_032_both_forms_of_a_reference_mean_the_same() {
-    let flat = made("{providers: {inference: {provider: vllm, apiKey: {name: s, key: k}}}}");
-    let nested = made("{providers: {inference: {provider: vllm, apiKey: {secretKeyRef: {name: s, key: k}}}}}");
+fn fr_032_both_reference_forms_are_equivalent() {
+    let flat = generate_starter("{providers: {inference: {provider: vllm, apiKey: {name: s, key: k}}}}");
+    let nested =
+        generate_starter("{providers: {inference: {provider: vllm, apiKey: {secretKeyRef: {name: s, key: k}}}}}");
     assert_eq!(flat.config_yaml, nested.config_yaml);
     assert_eq!(flat.env, nested.env);
     assert_eq!(flat.secrets[0].path.to_string(), "spec.providers.inference.apiKey");
@@ -60,8 +61,8 @@ fn fr_032_both_forms_of_a_reference_mean_the_same() {
 }
 
 #[test]
-fn fr_005_secret_refs_and_settings_at_the_top_are_taken_from_secrets() {
-    let generated = made(
+fn fr_005_secret_refs_and_settings_become_variables() {
+    let generated = generate_starter(
         "{providers: {vectorIo: {provider: pgvector, secretRefs: {host: {name: s, key: h}, password: {name: s, key: p}}, \
          settings: {user: {secretKeyRef: {name: s, key: u}}, db: plain}}}}",
     );
@@ -83,7 +84,7 @@ fn fr_005_secret_refs_and_settings_at_the_top_are_taken_from_secrets() {
 }
 
 #[test]
-fn fr_005_what_only_looks_like_a_reference_is_passed_on() {
+fn fr_005_near_references_are_passed_through() {
     let cases = [
         json!({"name": "a", "key": "b"}),
         json!({"secretKeyRef": {"name": "a"}}),
@@ -93,24 +94,24 @@ fn fr_005_what_only_looks_like_a_reference_is_passed_on() {
     ];
     for value in cases {
         let spec = json!({"providers": {"inference": {"provider": "vllm", "settings": {"thing": value}}}});
-        let generated = made(&spec.to_string());
+        let generated = generate_starter(&spec.to_string());
         assert_eq!(entry(&config(&generated), "inference", "vllm")["config"]["thing"], value);
         assert_eq!(generated.env, []);
-        let told = !remarks(&generated).is_empty();
-        assert_eq!(told, value.to_string().contains("secretKeyRef"), "{value}");
+        let has_remark = !remarks(&generated).is_empty();
+        assert_eq!(has_remark, value.to_string().contains("secretKeyRef"), "{value}");
     }
 }
 
 #[test]
-fn variables_stand_in_the_order_of_the_apis_and_then_storage() {
+fn variables_follow_api_then_storage_order() {
     assert_eq!(
-        env(
+        env_sources(
             "{storage: {kv: {type: redis, endpoint: r, password: {name: s, key: kv}}, sql: {type: postgres, connectionString: \
              {name: s, key: sql}}}, providers: {toolRuntime: {provider: tavily-search, apiKey: {name: s, key: t}}, \
              inference: [{id: b, provider: vllm, apiKey: {name: s, key: b}}, {id: a, provider: vllm, secretRefs: {z: {name: s, \
              key: z}, w: {name: s, key: w}}, apiKey: {name: s, key: a}}]}}"
         ),
-        pairs([
+        owned_pairs([
             ("LLSD_B_API_KEY", "s/b"),
             ("LLSD_A_API_KEY", "s/a"),
             ("LLSD_A_W", "s/w"),
@@ -123,7 +124,7 @@ fn variables_stand_in_the_order_of_the_apis_and_then_storage() {
 }
 
 #[test]
-fn two_ids_with_one_variable_are_refused_unless_the_secret_is_the_same() {
+fn variable_collision_needs_same_secret() {
     let spec = |second: &str| {
         format!(
             "{{providers: {{inference: [{{id: a-b, provider: vllm, apiKey: {{name: s, key: k}}}}, {{id: a_b, provider: vllm, \
@@ -137,13 +138,13 @@ fn two_ids_with_one_variable_are_refused_unless_the_secret_is_the_same() {
           conflicts with s/other"
         ]
     );
-    assert_eq!(env(&spec("k")), pairs([("LLSD_A_B_API_KEY", "s/k")]));
-    assert_eq!(made(&spec("k")).secrets.len(), 2, "each place is known");
+    assert_eq!(env_sources(&spec("k")), owned_pairs([("LLSD_A_B_API_KEY", "s/k")]));
+    assert_eq!(generate_starter(&spec("k")).secrets.len(), 2, "both paths are recorded");
 }
 
 #[test]
-fn nfr_003_the_file_names_no_secret() {
-    let generated = made(
+fn nfr_003_configuration_names_no_secret() {
+    let generated = generate_starter(
         "{providers: {inference: {provider: vllm, apiKey: {name: the-secret, key: the-key}}}, storage: {kv: {type: redis, \
          endpoint: 'redis://r', password: {name: the-secret, key: the-key}}}}",
     );
@@ -153,12 +154,12 @@ fn nfr_003_the_file_names_no_secret() {
 }
 
 #[test]
-fn a_secret_that_is_written_out_is_told_without_repeating_it() {
-    let generated = made(
+fn literal_secret_is_reported_unquoted() {
+    let generated = generate_starter(
         "{providers: {inference: {provider: vllm, endpoint: 'http://me:hush@x/v1', settings: {api_token: hush, max_tokens: 5, \
          password: '${env.MINE:=x}'}}, safety: {provider: sambanova, endpoint: 'http://x/a:b@c'}}}",
     );
-    let wanted = ["spec.providers.inference.endpoint", "spec.providers.inference.settings.api_token"];
-    assert_eq!(generated.remarks.iter().map(|one| one.path.to_string()).collect::<Vec<_>>(), wanted);
+    let expected = ["spec.providers.inference.endpoint", "spec.providers.inference.settings.api_token"];
+    assert_eq!(generated.remarks.iter().map(|one| one.path.to_string()).collect::<Vec<_>>(), expected);
     assert!(!remarks(&generated).concat().contains("hush"));
 }

@@ -1,13 +1,13 @@
-//! Whole files for objects that people would write, byte by byte. `STEERSMAN_WRITE=1` writes them anew.
+//! Complete generated files for realistic specs, compared byte by byte. `STEERSMAN_WRITE=1` updates them.
 
 use std::path::Path;
 
 use steersman_plan::llamastack::config::{Base, Generated};
 
-use super::{config, made_on, remote_vllm, starter, yaml};
+use super::{config, generate_on, remote_vllm, starter, yaml};
 
 /// Five providers, ten models, storage and networking.
-fn typical() -> String {
+fn typical_spec() -> String {
     let models: Vec<String> =
         (0..10).map(|n| format!("{{name: model-{n}, contextLength: {}}}", 4096 * (n + 1))).collect();
     format!(
@@ -21,8 +21,8 @@ fn typical() -> String {
     )
 }
 
-/// Ten providers, fifty models, and everything else that there is.
-fn stress() -> String {
+/// Ten providers, fifty models, and every other section of the spec.
+fn stress_spec() -> String {
     let providers: Vec<String> = (0..6)
         .map(|n| {
             format!("{{id: vllm-{n}, provider: vllm, endpoint: 'http://v{n}:8000/v1', apiKey: {{name: v, key: k{n}}}}}")
@@ -64,65 +64,65 @@ const CASES: [(&str, &str); 7] = [
     ),
 ];
 
-fn same(name: &str, base: &Base, text: &str) {
-    let generated = made_on(base, text);
+fn assert_same_file(name: &str, base: &Base, text: &str) {
+    let generated = generate_on(base, text);
     let remarks: String = generated.remarks.iter().map(|remark| format!("# {}\n", remark.text())).collect();
     let env: String = generated.env.iter().map(|variable| format!("# env {}\n", variable.name)).collect();
     let Generated { provider_count, resource_count, config_version, .. } = generated;
     let counts = format!("# {provider_count} providers, {resource_count} resources, version {config_version}\n");
-    let whole = format!("{counts}{env}{remarks}{}", generated.config_yaml);
+    let content = format!("{counts}{env}{remarks}{}", generated.config_yaml);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/llamastack_config/{name}.want.yaml"));
-    let stored = read_or_write(&path, &whole);
-    assert_eq!(whole, stored, "{name}: run with STEERSMAN_WRITE=1 if this is meant");
-    assert_eq!(yaml(&whole), config(&generated), "{name}");
+    let stored_content = read_or_write(&path, &content);
+    assert_eq!(content, stored_content, "{name}: run with STEERSMAN_WRITE=1 if the change is intended");
+    assert_eq!(yaml(&content), config(&generated), "{name}");
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test compares with files; the crate does not")]
-pub(super) fn read_or_write(path: &Path, whole: &str) -> String {
+pub(super) fn read_or_write(path: &Path, content: &str) -> String {
     if std::env::var_os("STEERSMAN_WRITE").is_some() {
-        std::fs::write(path, whole).unwrap();
+        std::fs::write(path, content).unwrap();
     }
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 #[test]
-fn the_file_is_the_same_byte_by_byte() {
+fn generated_files_match_snapshots() {
     for (name, text) in CASES {
-        same(name, &starter(), text);
+        assert_same_file(name, &starter(), text);
     }
-    same("typical", &starter(), &typical());
-    same("stress", &starter(), &stress());
-    same("remote-vllm", &remote_vllm(), "{resources: {models: [m]}, networking: {port: 9000}}");
+    assert_same_file("typical", &starter(), &typical_spec());
+    assert_same_file("stress", &starter(), &stress_spec());
+    assert_same_file("remote-vllm", &remote_vllm(), "{resources: {models: [m]}, networking: {port: 9000}}");
 }
 
 #[test]
-fn fr_024_the_hash_is_of_the_text() {
-    let generated = made_on(&starter(), CASES[0].1);
+fn fr_024_hash_depends_on_text() {
+    let generated = generate_on(&starter(), CASES[0].1);
     assert_eq!(generated.hash.len(), 64);
     assert!(generated.hash.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f')));
-    assert_ne!(generated.hash, made_on(&starter(), CASES[1].1).hash);
+    assert_ne!(generated.hash, generate_on(&starter(), CASES[1].1).hash);
 }
 
 #[test]
-fn nfr_001_a_hundred_runs_give_the_same_bytes() {
-    let first = made_on(&starter(), &stress());
+fn nfr_001_repeated_generation_is_identical() {
+    let first = generate_on(&starter(), &stress_spec());
     for _ in 0..100 {
-        assert_eq!(made_on(&starter(), &stress()), first);
+        assert_eq!(generate_on(&starter(), &stress_spec()), first);
     }
 }
 
 #[test]
-fn keys_are_sorted_and_lists_keep_their_order() {
-    let generated = made_on(&starter(), &typical());
-    let top: Vec<&str> =
+fn keys_are_sorted_and_lists_keep_order() {
+    let generated = generate_on(&starter(), &typical_spec());
+    let top_level_lines: Vec<&str> =
         generated.config_yaml.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    assert!(top.is_sorted(), "{top:?}");
+    assert!(top_level_lines.is_sorted(), "{top_level_lines:?}");
     let models: Vec<&str> = generated.config_yaml.lines().filter(|line| line.contains("model_id: model-")).collect();
     assert!(models.is_sorted() && models.len() == 10, "{models:?}");
 }
 
 #[test]
-fn a_file_that_no_config_map_can_hold_is_refused() {
+fn oversized_file_is_rejected() {
     let text =
         format!("{{providers: {{inference: {{provider: vllm, settings: {{long: '{}'}}}}}}}}", "x".repeat(1_000_000));
     let errors = super::errors(&text);

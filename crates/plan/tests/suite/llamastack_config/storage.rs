@@ -1,36 +1,37 @@
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::{Base, parse_sql, storage_exports};
 
-use super::{a_base, config, config_of, errors, made, made_on, remarks, starter};
+use super::{config, config_for, errors, generate_on, generate_starter, modified_starter, remarks, starter};
 
-fn kv(endpoint: &str, password: bool) -> String {
+fn redis_spec(endpoint: &str, password: bool) -> String {
     let password = if password { ", password: {name: s, key: k}" } else { "" };
     format!("{{storage: {{kv: {{type: redis, endpoint: '{endpoint}'{password}}}}}}}")
 }
 
-const POSTGRES: &str = "{storage: {sql: {type: postgres, connectionString: {secretKeyRef: {name: pg, key: dsn}}}}}";
+const POSTGRES_SPEC: &str =
+    "{storage: {sql: {type: postgres, connectionString: {secretKeyRef: {name: pg, key: dsn}}}}}";
 
 #[test]
-fn fr_053_without_storage_the_bases_stays() {
-    assert_eq!(config_of("{providers: {inference: {provider: vllm}}}")["storage"], starter().config["storage"]);
-    assert_eq!(config_of("{storage: {}}")["storage"], starter().config["storage"]);
+fn fr_053_base_storage_is_the_default() {
+    assert_eq!(config_for("{providers: {inference: {provider: vllm}}}")["storage"], starter().config["storage"]);
+    assert_eq!(config_for("{storage: {}}")["storage"], starter().config["storage"]);
 }
 
 #[test]
-fn fr_050b_051a_sqlite_is_the_default_and_keeps_the_file_that_is_there() {
+fn fr_050b_051a_sqlite_keeps_existing_file() {
     for text in ["{storage: {kv: {}, sql: {}}}", "{storage: {kv: {type: sqlite}, sql: {type: sqlite}}}"] {
-        assert_eq!(config_of(text)["storage"], starter().config["storage"], "{text}");
+        assert_eq!(config_for(text)["storage"], starter().config["storage"], "{text}");
     }
 }
 
 #[test]
-fn fr_050_sqlite_takes_the_place_of_another_store() {
-    let base = a_base(|config| {
+fn fr_050_sqlite_replaces_another_store() {
+    let base = modified_starter(|config| {
         config["storage"]["backends"] = json!({
             "kv_default": {"type": "kv_postgres", "user": "x"}, "sql_default": {"type": "sql_postgres", "user": "x"},
         });
     });
-    let config = config(&made_on(&base, "{storage: {kv: {type: sqlite}}}"));
+    let config = config(&generate_on(&base, "{storage: {kv: {type: sqlite}}}"));
     assert_eq!(
         config["storage"]["backends"],
         json!({
@@ -43,14 +44,14 @@ fn fr_050_sqlite_takes_the_place_of_another_store() {
 }
 
 #[test]
-fn files_lie_in_the_folder_of_the_distribution_also_where_the_base_is_named_after_an_image() {
+fn sqlite_path_uses_distribution_folder() {
     let path = |distro: Value| {
-        let mut base = a_base(|config| {
+        let mut base = modified_starter(|config| {
             config["distro_name"] = distro;
             config["storage"]["backends"]["kv_default"] = json!({"type": "kv_redis"});
         });
         base.name = "registry.example/house:1".into();
-        let config = config(&made_on(&base, "{storage: {kv: {type: sqlite}}}"));
+        let config = config(&generate_on(&base, "{storage: {kv: {type: sqlite}}}"));
         config["storage"]["backends"]["kv_default"]["db_path"].as_str().unwrap().to_owned()
     };
     assert_eq!(path(json!("house")), "${env.SQLITE_STORE_DIR:=~/.llama/distributions/house}/kvstore.db");
@@ -58,7 +59,7 @@ fn files_lie_in_the_folder_of_the_distribution_also_where_the_base_is_named_afte
 }
 
 #[test]
-fn fr_050a_redis_is_host_and_port() {
+fn fr_050a_redis_endpoint_becomes_host_and_port() {
     for (endpoint, password, host, port) in [
         ("redis://cache:6380", false, "cache", 6380),
         ("redis://cache", false, "cache", 6379),
@@ -68,16 +69,16 @@ fn fr_050a_redis_is_host_and_port() {
         ("redis://cache:6380", true, ":${env.LLSD_STORAGE_KV_PASSWORD}@cache", 6380),
         ("redis://me@cache", true, "me:${env.LLSD_STORAGE_KV_PASSWORD}@cache", 6379),
     ] {
-        let generated = made(&kv(endpoint, password));
-        let wanted = json!({"type": "kv_redis", "host": host, "port": port});
-        assert_eq!(config(&generated)["storage"]["backends"]["kv_default"], wanted, "{endpoint}");
+        let generated = generate_starter(&redis_spec(endpoint, password));
+        let expected = json!({"type": "kv_redis", "host": host, "port": port});
+        assert_eq!(config(&generated)["storage"]["backends"]["kv_default"], expected, "{endpoint}");
         assert_eq!(config(&generated)["storage"]["stores"], starter().config["storage"]["stores"]);
-        assert_eq!(generated.pod.env_file.is_some(), password, "a password has to be made fit for a URL");
+        assert_eq!(generated.pod.env_file.is_some(), password, "a password has to be URL-encoded");
     }
 }
 
 #[test]
-fn fr_050a_what_the_server_cannot_do_with_redis_is_refused_without_repeating_it() {
+fn fr_050a_unsupported_redis_endpoint_is_rejected_unquoted() {
     for endpoint in [
         "rediss://cache:1",
         "http://cache",
@@ -91,7 +92,7 @@ fn fr_050a_what_the_server_cannot_do_with_redis_is_refused_without_repeating_it(
         "a b",
         "cache?db=1",
     ] {
-        let errors = errors(&kv(endpoint, false));
+        let errors = errors(&redis_spec(endpoint, false));
         assert_eq!(errors.len(), 1, "{endpoint}: {errors:?}");
         assert!(errors[0].starts_with("spec.storage.kv.endpoint: "), "{errors:?}");
         assert!(!errors[0].contains("hush"), "{errors:?}");
@@ -99,7 +100,7 @@ fn fr_050a_what_the_server_cannot_do_with_redis_is_refused_without_repeating_it(
 }
 
 #[test]
-fn fr_079a_079b_what_a_store_needs_is_asked_for() {
+fn fr_079a_079b_missing_store_fields_are_rejected() {
     assert_eq!(
         errors("{storage: {kv: {type: redis}, sql: {type: postgres}}}"),
         [
@@ -111,8 +112,9 @@ fn fr_079a_079b_what_a_store_needs_is_asked_for() {
 
 #[test]
 fn fr_079c_unused_fields_are_a_warning() {
-    let generated =
-        made("{storage: {kv: {endpoint: x, password: {name: s, key: k}}, sql: {connectionString: {name: s, key: k}}}}");
+    let generated = generate_starter(
+        "{storage: {kv: {endpoint: x, password: {name: s, key: k}}, sql: {connectionString: {name: s, key: k}}}}",
+    );
     assert_eq!(
         remarks(&generated),
         [
@@ -126,8 +128,8 @@ fn fr_079c_unused_fields_are_a_warning() {
 }
 
 #[test]
-fn fr_052_postgres_is_written_as_parts_that_an_init_container_provides() {
-    let generated = made(POSTGRES);
+fn fr_052_init_container_splits_postgres_url() {
+    let generated = generate_starter(POSTGRES_SPEC);
     assert_eq!(
         config(&generated)["storage"]["backends"]["sql_default"],
         json!({
@@ -139,7 +141,7 @@ fn fr_052_postgres_is_written_as_parts_that_an_init_container_provides() {
             "password": "${env.LLSD_STORAGE_SQL_PASSWORD:=}",
         })
     );
-    assert_eq!(remarks(&generated), Vec::<String>::new(), "the parts are not variables that somebody has to set");
+    assert_eq!(remarks(&generated), Vec::<String>::new(), "users need not set the variables of the parts");
     let pod = &generated.pod;
     let init = &pod.init_containers[0];
     assert_eq!((init.name.as_str(), init.image.as_deref()), ("prepare-storage", Some(super::OPERATOR)));
@@ -152,9 +154,9 @@ fn fr_052_postgres_is_written_as_parts_that_an_init_container_provides() {
 }
 
 #[test]
-fn fr_052_a_server_that_takes_a_connection_string_gets_it() {
+fn fr_052_newer_server_gets_connection_string() {
     let base = Base { server_version: "1.5.0".into(), ..starter() };
-    let generated = made_on(&base, POSTGRES);
+    let generated = generate_on(&base, POSTGRES_SPEC);
     assert_eq!(
         config(&generated)["storage"]["backends"]["sql_default"],
         json!({"type": "sql_postgres", "connection_string": "${env.LLSD_STORAGE_SQL_CONNECTION_STRING}"})
@@ -163,37 +165,37 @@ fn fr_052_a_server_that_takes_a_connection_string_gets_it() {
 }
 
 #[test]
-fn a_command_of_the_users_own_has_to_read_the_prepared_file() {
+fn custom_command_must_read_prepared_file() {
     let text = "{workload: {overrides: {command: [run]}}, storage: {kv: {type: redis, endpoint: r, password: {name: s, key: k}}}}";
-    assert!(remarks(&made(text))[0].starts_with("spec.workload.overrides.command: "));
+    assert!(remarks(&generate_starter(text))[0].starts_with("spec.workload.overrides.command: "));
 }
 
 #[test]
-fn a_backend_of_another_name_is_replaced_under_its_name() {
-    let base = a_base(|config| {
+fn renamed_backend_keeps_its_name() {
+    let base = modified_starter(|config| {
         config["storage"]["backends"] = json!({"house": {"type": "kv_sqlite", "db_path": "x"}});
         config["storage"]["stores"]["metadata"]["backend"] = json!("house");
     });
-    let config = config(&made_on(&base, &kv("r:1", false)));
+    let config = config(&generate_on(&base, &redis_spec("r:1", false)));
     assert_eq!(config["storage"]["backends"], json!({"house": {"type": "kv_redis", "host": "r", "port": 1}}));
 }
 
 #[test]
-fn a_base_without_storage_gets_both_backends() {
-    let base = a_base(|config| {
+fn base_without_storage_gets_both_backends() {
+    let base = modified_starter(|config| {
         config.as_object_mut().unwrap().remove("storage");
     });
-    let config = config(&made_on(&base, &kv("r:1", false)));
+    let config = config(&generate_on(&base, &redis_spec("r:1", false)));
     let backends = &config["storage"]["backends"];
     assert_eq!(
         (&backends["kv_default"]["type"], &backends["sql_default"]["type"]),
         (&json!("kv_redis"), &json!("sql_sqlite"))
     );
-    assert_eq!(config["storage"]["stores"], Value::Null, "the server's defaults fit");
+    assert_eq!(config["storage"]["stores"], Value::Null, "the server's default stores are used");
 }
 
 #[test]
-fn connection_strings_are_taken_apart() {
+fn connection_strings_are_parsed() {
     for (text, host, port, db, user, password, ssl) in [
         ("postgresql://u:p@h:5433/d", "h", 5433, "d", "u", "p", None),
         ("postgres://u:p@h/d\n", "h", 5432, "d", "u", "p", None),
@@ -211,13 +213,13 @@ fn connection_strings_are_taken_apart() {
         ),
     ] {
         let parts = parse_sql(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let seen = (&*parts.host, parts.port, &*parts.db, &*parts.user, &*parts.password, parts.ssl.as_deref());
-        assert_eq!(seen, (host, port, db, user, password, ssl), "{text}");
+        let found = (&*parts.host, parts.port, &*parts.db, &*parts.user, &*parts.password, parts.ssl.as_deref());
+        assert_eq!(found, (host, port, db, user, password, ssl), "{text}");
     }
 }
 
 #[test]
-fn a_connection_string_that_cannot_be_used_is_refused_without_repeating_it() {
+fn invalid_connection_string_is_rejected_unquoted() {
     for text in [
         "host=h user=hush",
         "mysql://hush:hush@h/d",
@@ -239,7 +241,7 @@ fn a_connection_string_that_cannot_be_used_is_refused_without_repeating_it() {
 }
 
 #[test]
-fn the_prepared_file_is_a_script_whose_values_no_server_takes_for_numbers() {
+fn storage_script_encodes_numeric_values() {
     let script = storage_exports(Some("postgresql://1:0x1@h/12?sslmode=require"), Some("it's @1\n")).unwrap();
     assert_eq!(
         script,

@@ -6,7 +6,7 @@ use steersman_plan::llamastack::validate::{Facts, Found, Kind, Missing, Named, R
 
 use super::{starter, yaml};
 
-const KNOWN: [&str; 3] = ["starter", "postgres-demo", "remote-vllm"];
+const DISTRIBUTIONS: [&str; 3] = ["starter", "postgres-demo", "remote-vllm"];
 
 fn object(spec: &str) -> Value {
     let mut spec = yaml(spec);
@@ -16,14 +16,15 @@ fn object(spec: &str) -> Value {
     json!({"metadata": {"name": "x", "namespace": "team-a"}, "spec": spec})
 }
 
-struct World {
+/// The facts that admission knows about the cluster.
+struct TestEnv {
     base: Option<Base>,
     found: BTreeMap<Named, Found>,
     missing: Missing,
 }
 
-impl World {
-    /// With the starter's base, and with nothing looked up.
+impl TestEnv {
+    /// Facts with the starter base and without any looked-up reference.
     fn new() -> Self {
         Self { base: Some(starter()), found: BTreeMap::new(), missing: Missing::Refuse }
     }
@@ -33,10 +34,10 @@ impl World {
         Self { found: [(named, Found::Absent)].into(), ..Self::new() }
     }
 
-    fn verdict(&self, new: &Value, old: Option<&Value>) -> Review {
+    fn review(&self, new: &Value, old: Option<&Value>) -> Review {
         let facts = Facts {
             namespace: "team-a",
-            distributions: &KNOWN,
+            distributions: &DISTRIBUTIONS,
             base: self.base.as_ref(),
             always_mounted: false,
             config_namespace: None,
@@ -47,23 +48,23 @@ impl World {
     }
 }
 
-fn told(verdict: &Review) -> Vec<String> {
-    verdict.errors.iter().map(|one| format!("{}: {}", one.path, one.message)).collect()
+fn error_texts(review: &Review) -> Vec<String> {
+    review.errors.iter().map(|one| format!("{}: {}", one.path, one.message)).collect()
 }
 
 fn errors(spec: &str) -> Vec<String> {
-    told(&World::new().verdict(&object(spec), None))
+    error_texts(&TestEnv::new().review(&object(spec), None))
 }
 
 #[test]
-fn a_sound_object_is_accepted_without_a_word() {
+fn valid_object_is_accepted_without_warnings() {
     let spec = "{providers: {inference: {provider: vllm, endpoint: 'http://x', apiKey: {name: s, key: k}}}, resources: \
                 {models: [m, {name: o, provider: openai}]}, storage: {kv: {type: redis, endpoint: 'r:1'}}}";
-    assert_eq!(World::new().verdict(&object(spec), None), Review::default());
+    assert_eq!(TestEnv::new().review(&object(spec), None), Review::default());
 }
 
 #[test]
-fn fr_079d_an_unknown_distribution_is_refused_with_those_that_there_are() {
+fn fr_079d_unknown_distribution_lists_available_ones() {
     assert_eq!(
         errors("{distribution: {name: stater}}"),
         [
@@ -74,8 +75,8 @@ fn fr_079d_an_unknown_distribution_is_refused_with_those_that_there_are() {
 }
 
 #[test]
-fn wrong_kinds_in_fields_with_several_forms_are_refused_with_their_place() {
-    for (spec, wanted) in [
+fn wrong_types_are_rejected_with_path() {
+    for (spec, expected) in [
         (
             "{providers: {inference: vllm}}",
             "spec.providers.inference: expected a provider (an object with provider in it) or a list of them, found a text",
@@ -125,34 +126,35 @@ fn wrong_kinds_in_fields_with_several_forms_are_refused_with_their_place() {
         ),
         ("{storage: {kv: {password: hush}}}", "spec.storage.kv.password: not a reference to one key of a Secret"),
     ] {
-        assert_eq!(errors(spec), [wanted], "{spec}");
+        assert_eq!(errors(spec), [expected], "{spec}");
     }
 }
 
 #[test]
-fn several_wrong_kinds_are_told_at_once_and_no_value_is_repeated() {
-    let told = errors("{providers: {inference: hush, safety: 1}, resources: {models: [[]]}, networking: {expose: []}}");
-    assert_eq!(told.len(), 4);
-    assert!(!told.concat().contains("hush"));
+fn all_wrong_types_are_reported_unquoted() {
+    let messages =
+        errors("{providers: {inference: hush, safety: 1}, resources: {models: [[]]}, networking: {expose: []}}");
+    assert_eq!(messages.len(), 4);
+    assert!(!messages.concat().contains("hush"));
 }
 
 #[test]
-fn a_spec_that_cannot_be_read_is_refused_without_its_values() {
-    let told = errors("{workload: {replicas: hush}}");
-    assert_eq!(told.len(), 1);
+fn undecodable_spec_is_rejected_without_values() {
+    let messages = errors("{workload: {replicas: hush}}");
+    assert_eq!(messages.len(), 1);
     assert!(
-        told[0].starts_with("spec.workload.replicas: cannot be read: invalid type: string (a value), expected i32"),
-        "{told:?}"
+        messages[0].starts_with("spec.workload.replicas: cannot be read: invalid type: string (a value), expected i32"),
+        "{messages:?}"
     );
 }
 
 #[test]
-fn the_rules_of_the_generation_are_asked() {
-    let told = errors(
+fn generation_errors_are_validation_errors() {
+    let messages = errors(
         "{providers: {inference: [{provider: vllm}, {id: a, provider: vllm}], safety: {id: a, provider: llama-guard}}, resources: \
          {models: [{name: m, provider: nope}]}, disabled: [safety], storage: {kv: {type: redis}}}",
     );
-    let places: Vec<&str> = told.iter().map(|error| error.split(": ").next().unwrap()).collect();
+    let places: Vec<&str> = messages.iter().map(|error| error.split(": ").next().unwrap()).collect();
     assert_eq!(
         places,
         [
@@ -166,103 +168,104 @@ fn the_rules_of_the_generation_are_asked() {
 }
 
 #[test]
-fn without_a_base_nothing_is_refused_that_depends_on_it() {
-    let world = World { base: None, ..World::new() };
+fn missing_base_skips_dependent_rules() {
+    let env = TestEnv { base: None, ..TestEnv::new() };
     let spec =
         "{distribution: {image: any}, resources: {models: [{name: m, provider: theirs}, o], tools: [t], shields: [s]}}";
-    assert_eq!(told(&world.verdict(&object(spec), None)), [""; 0]);
+    assert_eq!(error_texts(&env.review(&object(spec), None)), [""; 0]);
     let spec = "{distribution: {image: any}, providers: {inference: [{provider: a}, {provider: b}]}}";
-    assert_eq!(world.verdict(&object(spec), None).errors.len(), 2, "ids do not depend on it");
+    assert_eq!(env.review(&object(spec), None).errors.len(), 2, "rules about ids do not need a base");
 }
 
 #[test]
-fn a_port_below_1024_is_refused_only_where_a_file_says_it() {
+fn privileged_port_is_rejected_only_if_generated() {
     assert_eq!(errors("{networking: {port: 80}}"), [""; 0]);
     assert_eq!(errors("{networking: {port: 80}, overrideConfig: {configMapName: x}}"), [""; 0]);
     assert_eq!(errors("{networking: {port: 80}, disabled: [eval]}").len(), 1);
 }
 
 #[test]
-fn fr_079c_what_has_no_effect_is_a_warning_with_place_and_remedy() {
-    let verdict =
-        World::new().verdict(&object("{storage: {kv: {endpoint: x}}, providers: {telemetry: {provider: w}}}"), None);
-    assert_eq!(verdict.errors, []);
-    assert_eq!(verdict.warnings.len(), 2);
+fn fr_079c_ineffective_fields_warn_with_remedy() {
+    let review =
+        TestEnv::new().review(&object("{storage: {kv: {endpoint: x}}, providers: {telemetry: {provider: w}}}"), None);
+    assert_eq!(review.errors, []);
+    assert_eq!(review.warnings.len(), 2);
     assert!(
-        verdict.warnings[0]
+        review.warnings[0]
             .to_string()
             .starts_with("spec.providers.telemetry: the server of this distribution has no API telemetry")
     );
     assert_eq!(
-        verdict.warnings[1].to_string(),
+        review.warnings[1].to_string(),
         "spec.storage.kv.endpoint: endpoint is only valid when type is redis; with sqlite it is not used. Set type to redis, or \
          remove endpoint."
     );
 }
 
-const WITH_SECRET: &str = "{providers: {inference: {provider: vllm, apiKey: {secretKeyRef: {name: creds, key: k}}}}}";
+const SPEC_WITH_SECRET: &str =
+    "{providers: {inference: {provider: vllm, apiKey: {secretKeyRef: {name: creds, key: k}}}}}";
 
 #[test]
-fn fr_076_a_missing_secret_is_refused_or_told_as_set() {
-    let mut world = World::without_secret("creds");
-    let new = object(WITH_SECRET);
-    let wanted =
+fn fr_076_missing_secret_follows_configured_policy() {
+    let mut env = TestEnv::without_secret("creds");
+    let new = object(SPEC_WITH_SECRET);
+    let expected =
         "spec.providers.inference.apiKey.secretKeyRef.name: Secret \"creds\" not found in namespace \"team-a\"";
-    assert_eq!(told(&world.verdict(&new, None)), [wanted]);
-    world.missing = Missing::Warn;
-    let verdict = world.verdict(&new, None);
-    assert_eq!(verdict.errors, []);
-    assert!(verdict.warnings[0].to_string().starts_with(wanted), "{:?}", verdict.warnings);
+    assert_eq!(error_texts(&env.review(&new, None)), [expected]);
+    env.missing = Missing::Warn;
+    let review = env.review(&new, None);
+    assert_eq!(review.errors, []);
+    assert!(review.warnings[0].to_string().starts_with(expected), "{:?}", review.warnings);
 }
 
 #[test]
-fn an_update_is_asked_only_for_references_that_it_adds() {
-    let world = World::without_secret("creds");
-    let old = object(WITH_SECRET);
+fn update_checks_only_new_references() {
+    let env = TestEnv::without_secret("creds");
+    let old = object(SPEC_WITH_SECRET);
     let mut new = old.clone();
     new["spec"]["workload"] = json!({"replicas": 3});
-    assert_eq!(world.verdict(&new, Some(&old)), Review::default());
-    assert_eq!(world.verdict(&new, Some(&object("{}"))).errors.len(), 1);
+    assert_eq!(env.review(&new, Some(&old)), Review::default());
+    assert_eq!(env.review(&new, Some(&object("{}"))).errors.len(), 1);
     new["spec"]["providers"]["inference"]["apiKey"]["secretKeyRef"]["key"] = json!("another");
-    assert_eq!(world.verdict(&new, Some(&old)).errors.len(), 1, "another key is another reference");
+    assert_eq!(env.review(&new, Some(&old)).errors.len(), 1, "a different key is a new reference");
 }
 
 #[test]
-fn what_was_wrong_before_does_not_stand_against_a_change() {
+fn existing_errors_become_warnings() {
     let old = object("{distribution: {name: gone}, resources: {models: [{name: m, modelType: chat}]}}");
     let mut new = old.clone();
     new["spec"]["workload"] = json!({"replicas": 3});
-    let verdict = World::new().verdict(&new, Some(&old));
-    assert_eq!(verdict.errors, []);
-    assert_eq!(verdict.warnings.len(), 2, "but it is told: {:?}", verdict.warnings);
+    let review = TestEnv::new().review(&new, Some(&old));
+    assert_eq!(review.errors, []);
+    assert_eq!(review.warnings.len(), 2, "existing errors are warnings: {:?}", review.warnings);
     new["spec"]["resources"]["models"][0]["modelType"] = json!("talk");
-    assert_eq!(told(&World::new().verdict(&new, Some(&old))).len(), 1, "what is newly wrong does");
+    assert_eq!(error_texts(&TestEnv::new().review(&new, Some(&old))).len(), 1, "new errors are rejected");
 }
 
 #[test]
-fn deletion_and_changes_beside_the_spec_are_never_refused() {
+fn deletion_and_metadata_changes_are_never_rejected() {
     let old = object("{distribution: {name: gone}, providers: {inference: 5}}");
     let mut new = old.clone();
     new["metadata"]["finalizers"] = json!([]);
-    assert_eq!(World::new().verdict(&new, Some(&old)), Review::default());
+    assert_eq!(TestEnv::new().review(&new, Some(&old)), Review::default());
     let mut deleting = object("{providers: {inference: 7}}");
     deleting["metadata"]["deletionTimestamp"] = json!("2026-11-16T00:00:00Z");
-    assert_eq!(World::new().verdict(&deleting, Some(&old)), Review::default());
+    assert_eq!(TestEnv::new().review(&deleting, Some(&old)), Review::default());
 }
 
 #[test]
-fn a_wrong_annotation_is_refused_and_a_right_one_counts() {
+fn merge_annotation_is_validated_and_applied() {
     let mut new = object(
         "{providers: {inference: {id: mine, provider: vllm}}, resources: {models: [{name: m, provider: openai}]}}",
     );
-    assert_eq!(told(&World::new().verdict(&new, None)), [""; 0]);
+    assert_eq!(error_texts(&TestEnv::new().review(&new, None)), [""; 0]);
     let old = new.clone();
     new["metadata"]["annotations"] = json!({"steersman.dev/provider-merge": "replace"});
     assert_eq!(
-        told(&World::new().verdict(&new, Some(&old))),
+        error_texts(&TestEnv::new().review(&new, Some(&old))),
         ["spec.resources.models[0].provider: provider ID \"openai\" not found; available providers: mine"]
     );
     new["metadata"]["annotations"] = json!({"steersman.dev/provider-merge": "both"});
-    let told = told(&World::new().verdict(&new, None));
-    assert!(told[0].starts_with("metadata.annotations[steersman.dev/provider-merge]: "), "{told:?}");
+    let messages = error_texts(&TestEnv::new().review(&new, None));
+    assert!(messages[0].starts_with("metadata.annotations[steersman.dev/provider-merge]: "), "{messages:?}");
 }

@@ -1,4 +1,4 @@
-//! What holds for every cluster, however broken.
+//! Properties that hold for every cluster.
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -9,18 +9,18 @@ use steersman_plan::preflight::{
 };
 use steersman_reconcile::{Lookup, Severity};
 
-fn answer<T: std::fmt::Debug>(known: impl Strategy<Value = T>) -> impl Strategy<Value = Lookup<T>> {
+fn lookups<T: std::fmt::Debug>(known: impl Strategy<Value = T>) -> impl Strategy<Value = Lookup<T>> {
     prop_oneof![3 => known.prop_map(Lookup::Known), 1 => ".{0,9}".prop_map(Lookup::Unknown)]
 }
 
-fn crd() -> impl Strategy<Value = CrdSeen> {
+fn crds() -> impl Strategy<Value = CrdSeen> {
     let version = || prop::sample::select(vec!["v1alpha1", "v1alpha2", "v1beta1", "v9"]).prop_map(str::to_owned);
     let conversion = prop_oneof![
         Just(Conversion::None),
         (".{0,5}", ".{0,5}").prop_map(|(namespace, name)| Conversion::Service { namespace, name }),
         ".{0,5}".prop_map(Conversion::Url),
     ];
-    (prop::collection::vec(version(), 0..4), version(), any::<bool>(), conversion, answer(any::<u64>())).prop_map(
+    (prop::collection::vec(version(), 0..4), version(), any::<bool>(), conversion, lookups(any::<u64>())).prop_map(
         |(served, storage, established, conversion, objects)| CrdSeen {
             served,
             storage,
@@ -31,14 +31,14 @@ fn crd() -> impl Strategy<Value = CrdSeen> {
     )
 }
 
-fn lease() -> impl Strategy<Value = LeaseSeen> {
+fn leases() -> impl Strategy<Value = LeaseSeen> {
     let time =
         (Timestamp::MIN.as_second()..Timestamp::MAX.as_second()).prop_map(|s| Timestamp::from_second(s).unwrap());
     (".{0,5}", prop::option::of(".{0,5}"), prop::option::of(time), prop::option::of(any::<i32>()))
         .prop_map(|(namespace, holder, renewed, lasts_seconds)| LeaseSeen { namespace, holder, renewed, lasts_seconds })
 }
 
-fn right(allowed: impl Strategy<Value = Lookup<bool>>) -> impl Strategy<Value = RightSeen> {
+fn rights(allowed: impl Strategy<Value = Lookup<bool>>) -> impl Strategy<Value = RightSeen> {
     let resource = prop_oneof![
         Just(("coordination.k8s.io", "leases", Some(LEGACY_LEASES[0].name))),
         Just(("apiextensions.k8s.io", "customresourcedefinitions", Some(Family::Va.crd_name()))),
@@ -62,72 +62,72 @@ fn right(allowed: impl Strategy<Value = Lookup<bool>>) -> impl Strategy<Value = 
     })
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn clusters() -> impl Strategy<Value = Seen> {
     let families =
-        prop::collection::vec((prop::sample::select(Family::ALL.to_vec()), answer(prop::option::of(crd()))), 0..6);
+        prop::collection::vec((prop::sample::select(Family::ALL.to_vec()), lookups(prop::option::of(crds()))), 0..6);
     let leases = prop::collection::vec(
-        (prop::sample::select(LEGACY_LEASES.to_vec()), answer(prop::collection::vec(lease(), 0..3))),
+        (prop::sample::select(LEGACY_LEASES.to_vec()), lookups(prop::collection::vec(leases(), 0..3))),
         0..4,
     );
     let server = (0..3u32, 0..60u32).prop_map(|(major, minor)| ServerVersion::new(major, minor));
-    let rights = prop::collection::vec(right(answer(any::<bool>())), 0..5);
-    (answer(".{0,5}"), answer(server), families, rights, leases).prop_map(|(user, server, families, rights, leases)| {
-        Seen {
+    let rights = prop::collection::vec(rights(lookups(any::<bool>())), 0..5);
+    (lookups(".{0,5}"), lookups(server), families, rights, leases).prop_map(
+        |(user, server, families, rights, leases)| Seen {
             now: super::now(),
             user,
             server,
             families: families.into_iter().map(|(family, crd)| FamilySeen { family, crd }).collect(),
             rights,
             leases: leases.into_iter().map(|(lease, found)| LegacySeen { lease, found }).collect(),
-        }
-    })
+        },
+    )
 }
 
-fn ready(seen: &Seen) -> bool {
-    report(seen.clone(), plan(seen)).ready
+fn is_ready(cluster: &Seen) -> bool {
+    report(cluster.clone(), plan(cluster)).ready
 }
 
 proptest! {
     #[test]
-    fn every_cluster_gets_one_answer_and_always_the_same(seen in seen()) {
-        let findings = plan(&seen);
-        prop_assert_eq!(&findings, &plan(&seen.clone()));
+    fn findings_are_deterministic_and_sorted(cluster in clusters()) {
+        let findings = plan(&cluster);
+        prop_assert_eq!(&findings, &plan(&cluster.clone()));
         prop_assert!(findings.is_sorted_by_key(|finding| finding.severity));
         prop_assert!(findings.iter().all(|finding| !finding.message.is_empty() && !finding.remedy.is_empty()));
         let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
-        prop_assert_eq!(ready(&seen), !blocked);
+        prop_assert_eq!(is_ready(&cluster), !blocked);
     }
 
     #[test]
-    fn a_missing_right_never_makes_a_cluster_ready(seen in seen(), denied in right(Just(Lookup::Known(false)))) {
-        let mut poorer = seen;
-        poorer.rights.push(denied);
-        prop_assert!(!ready(&poorer));
+    fn missing_right_prevents_ready(cluster in clusters(), denied in rights(Just(Lookup::Known(false)))) {
+        let mut restricted = cluster;
+        restricted.rights.push(denied);
+        prop_assert!(!is_ready(&restricted));
     }
 
     #[test]
-    fn granting_every_right_takes_away_only_what_rights_blocked(seen in seen()) {
-        let mut granted = seen.clone();
+    fn granted_rights_remove_only_right_findings(cluster in clusters()) {
+        let mut granted = cluster.clone();
         granted.rights.iter_mut().for_each(|right| right.allowed = Lookup::Known(true));
-        prop_assert!(ready(&granted) || !ready(&seen));
+        prop_assert!(is_ready(&granted) || !is_ready(&cluster));
         prop_assert!(plan(&granted).iter().all(|finding| !finding.reason.starts_with("Right")));
     }
 
     #[test]
-    fn the_order_in_which_rights_were_asked_does_not_matter(seen in seen()) {
-        let mut turned = seen.clone();
-        turned.rights.reverse();
-        let told = |seen: &Seen| {
-            let mut messages: Vec<_> = plan(seen).into_iter().map(|finding| finding.message).collect();
+    fn order_of_rights_is_irrelevant(cluster in clusters()) {
+        let mut reordered = cluster.clone();
+        reordered.rights.reverse();
+        let messages = |cluster: &Seen| {
+            let mut messages: Vec<_> = plan(cluster).into_iter().map(|finding| finding.message).collect();
             messages.sort();
             messages
         };
-        prop_assert_eq!(told(&seen), told(&turned));
+        prop_assert_eq!(messages(&cluster), messages(&reordered));
     }
 
     #[test]
-    fn ready_is_said_only_of_a_server_that_is_known_to_be_new_enough(seen in seen()) {
-        let new_enough = seen.server.known().is_some_and(|version| *version >= ServerVersion::new(1, 33));
-        prop_assert!(new_enough || !ready(&seen));
+    fn ready_requires_supported_server_version(cluster in clusters()) {
+        let new_enough = cluster.server.known().is_some_and(|version| *version >= ServerVersion::new(1, 33));
+        prop_assert!(new_enough || !is_ready(&cluster));
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster in which nothing is wrong, from which each test departs in one point.
+//! Preflight checks. Each test starts from a healthy cluster and changes one fact.
 
 mod laws;
 mod report;
@@ -16,19 +16,21 @@ fn now() -> Timestamp {
     "2026-11-15T23:00:00Z".parse().unwrap()
 }
 
-/// Newest server, every CRD as Steersman wants it, every right, no other operator.
-fn a_good_cluster() -> Seen {
+/// A cluster with a supported server, all CRDs and rights, and no other operator.
+fn healthy_cluster() -> Seen {
     Seen {
         now: now(),
         user: Lookup::Known("ada".into()),
         server: Lookup::Known(ServerVersion::new(1, 36)),
-        families: Family::ALL.map(|family| FamilySeen { family, crd: Lookup::Known(Some(a_crd(family))) }).to_vec(),
-        rights: vec![a_right(Lookup::Known(true))],
+        families: Family::ALL
+            .map(|family| FamilySeen { family, crd: Lookup::Known(Some(healthy_crd(family))) })
+            .to_vec(),
+        rights: vec![list_right(Lookup::Known(true))],
         leases: LEGACY_LEASES.map(|lease| LegacySeen { lease, found: Lookup::Known(vec![]) }).to_vec(),
     }
 }
 
-fn a_crd(family: Family) -> CrdSeen {
+fn healthy_crd(family: Family) -> CrdSeen {
     CrdSeen {
         served: family.served_versions().iter().map(ToString::to_string).collect(),
         storage: family.storage_version().into(),
@@ -38,7 +40,7 @@ fn a_crd(family: Family) -> CrdSeen {
     }
 }
 
-fn a_right(allowed: Lookup<bool>) -> RightSeen {
+fn list_right(allowed: Lookup<bool>) -> RightSeen {
     let right = Right {
         group: Family::Llsd.group().into(),
         resource: Family::Llsd.plural().into(),
@@ -50,7 +52,7 @@ fn a_right(allowed: Lookup<bool>) -> RightSeen {
     RightSeen { right, allowed }
 }
 
-fn a_lease(holder: &str, age_seconds: i64) -> LeaseSeen {
+fn lease_held_by(holder: &str, age_seconds: i64) -> LeaseSeen {
     LeaseSeen {
         namespace: "elsewhere".into(),
         holder: Some(holder.into()),
@@ -60,17 +62,17 @@ fn a_lease(holder: &str, age_seconds: i64) -> LeaseSeen {
 }
 
 fn with_crd(family: Family, crd: Lookup<Option<CrdSeen>>) -> Seen {
-    let mut seen = a_good_cluster();
-    seen.families.iter_mut().find(|seen| seen.family == family).unwrap().crd = crd;
-    seen
+    let mut cluster = healthy_cluster();
+    cluster.families.iter_mut().find(|known| known.family == family).unwrap().crd = crd;
+    cluster
 }
 
 fn with_lease(legacy: LegacyLease, found: Lookup<Vec<LeaseSeen>>) -> Seen {
-    Seen { leases: vec![LegacySeen { lease: legacy, found }], ..a_good_cluster() }
+    Seen { leases: vec![LegacySeen { lease: legacy, found }], ..healthy_cluster() }
 }
 
-fn only_finding(seen: &Seen) -> Finding {
-    let mut findings = plan(seen);
+fn only_finding(cluster: &Seen) -> Finding {
+    let mut findings = plan(cluster);
     assert_eq!(findings.len(), 1, "{findings:#?}");
     findings.remove(0)
 }

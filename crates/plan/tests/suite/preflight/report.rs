@@ -1,26 +1,26 @@
-//! The report as people and scripts read it.
+//! The preflight report as text and as JSON.
 
 use serde_json::json;
 use steersman_api::{Family, LEGACY_LEASES};
 use steersman_plan::preflight::{Conversion, CrdSeen, Seen, plan, report};
 use steersman_reconcile::Lookup;
 
-use super::{a_crd, a_good_cluster, a_lease, a_right, with_crd};
+use super::{healthy_cluster, healthy_crd, lease_held_by, list_right, with_crd};
 
 #[test]
-fn people_see_facts_a_table_and_what_to_do() {
+fn text_report_has_facts_table_and_remedies() {
     let dgd = CrdSeen {
         served: vec!["v1alpha1".into(), "v1beta1".into()],
         conversion: Conversion::Service { namespace: "dynamo-system".into(), name: "webhook".into() },
         objects: Lookup::Known(12),
-        ..a_crd(Family::Dgd)
+        ..healthy_crd(Family::Dgd)
     };
-    let mut seen = with_crd(Family::Dgd, Lookup::Known(Some(dgd)));
-    seen.families[0].crd = Lookup::Known(None);
-    seen.families[3].crd = Lookup::Unknown("no answer".into());
-    seen.leases[2].found = Lookup::Known(vec![a_lease("pod-a", 3)]);
-    seen.rights = vec![a_right(Lookup::Known(true)), a_right(Lookup::Known(false))];
-    let findings = plan(&seen);
+    let mut cluster = with_crd(Family::Dgd, Lookup::Known(Some(dgd)));
+    cluster.families[0].crd = Lookup::Known(None);
+    cluster.families[3].crd = Lookup::Unknown("no answer".into());
+    cluster.leases[2].found = Lookup::Known(vec![lease_held_by("pod-a", 3)]);
+    cluster.rights = vec![list_right(Lookup::Known(true)), list_right(Lookup::Known(false))];
+    let findings = plan(&cluster);
     let expected = "\
 Server  Kubernetes 1.36 (1.33 or newer is needed)
 User    ada
@@ -44,28 +44,28 @@ INFO     CRD dynamographdeploymentrequests.nvidia.com is not installed: there ca
          Install it with `steersman crds --apply dgdr` to use dgdr; the other families do not need it.
 
 Not ready: 1 blocker, 3 warnings.";
-    let report = report(seen, findings);
+    let report = report(cluster, findings);
     assert_eq!(report.lines.join("\n"), expected);
     assert!(!report.ready);
 }
 
 #[test]
-fn a_good_cluster_is_called_ready_without_further_words() {
-    let report = report(a_good_cluster(), vec![]);
+fn healthy_cluster_is_reported_ready() {
+    let report = report(healthy_cluster(), vec![]);
     assert!(report.ready);
     assert_eq!(report.lines.last().unwrap(), "Ready: 0 blockers, 0 warnings.");
     assert_eq!(report.lines.len(), 3 + 1 + 5 + 2);
 }
 
 #[test]
-fn scripts_get_the_same_as_data() {
-    let mut seen = Seen { server: Lookup::Unknown("no answer".into()), ..a_good_cluster() };
-    seen.families.truncate(1);
-    seen.leases = seen.leases.into_iter().skip(3).collect();
-    assert_eq!(seen.leases[0].lease, LEGACY_LEASES[3]);
-    let findings = plan(&seen);
+fn json_report_has_same_content() {
+    let mut cluster = Seen { server: Lookup::Unknown("no answer".into()), ..healthy_cluster() };
+    cluster.families.truncate(1);
+    cluster.leases = cluster.leases.into_iter().skip(3).collect();
+    assert_eq!(cluster.leases[0].lease, LEGACY_LEASES[3]);
+    let findings = plan(&cluster);
     assert_eq!(
-        serde_json::to_value(report(seen, findings)).unwrap(),
+        serde_json::to_value(report(cluster, findings)).unwrap(),
         json!({
             "ready": false,
             "findings": [{
@@ -108,13 +108,13 @@ fn scripts_get_the_same_as_data() {
     );
 }
 
-/// Whoever can write a Lease can put anything into its holder; it must not reach the terminal as a command.
+/// The holder of a Lease is untrusted text: escape sequences must not reach the terminal.
 #[test]
-fn control_characters_of_others_are_shown_not_sent() {
-    let mut seen = a_good_cluster();
-    seen.leases[2].found = Lookup::Known(vec![a_lease("\u{1b}[31mred\nBLOCKER  forged", 3)]);
-    let findings = plan(&seen);
-    let lines = report(seen, findings).lines;
+fn control_characters_are_escaped() {
+    let mut cluster = healthy_cluster();
+    cluster.leases[2].found = Lookup::Known(vec![lease_held_by("\u{1b}[31mred\nBLOCKER  forged", 3)]);
+    let findings = plan(&cluster);
+    let lines = report(cluster, findings).lines;
     assert!(lines.iter().all(|line| !line.contains(char::is_control)), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("\\u{1b}[31mred\\nBLOCKER  forged")), "{lines:#?}");
 }

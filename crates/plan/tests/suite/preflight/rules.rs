@@ -1,4 +1,4 @@
-//! Each rule of the preflight: one departure from a good cluster, one finding, word by word.
+//! One case for each preflight rule, with the exact text of its finding.
 
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES};
@@ -6,26 +6,26 @@ use steersman_plan::preflight::{Conversion, CrdSeen, LeaseSeen, Reach, Right, Ri
 use steersman_reconcile::Lookup;
 use steersman_reconcile::Severity::{self, Blocker, Info, Warning};
 
-use super::{a_crd, a_good_cluster, a_lease, a_right, only_finding, with_crd, with_lease};
+use super::{healthy_cluster, healthy_crd, lease_held_by, list_right, only_finding, with_crd, with_lease};
 
-fn expect(seen: &Seen, severity: Severity, reason: &str, message: &str, remedy: &str) {
-    let finding = only_finding(seen);
+fn assert_finding(cluster: &Seen, severity: Severity, reason: &str, message: &str, remedy: &str) {
+    let finding = only_finding(cluster);
     assert_eq!((finding.severity, finding.reason), (severity, reason));
     assert_eq!(finding.message, message);
     assert_eq!(finding.remedy, remedy);
 }
 
 #[test]
-fn a_good_cluster_gives_no_finding() {
-    assert_eq!(plan(&a_good_cluster()), []);
-    let oldest = Seen { server: Lookup::Known(ServerVersion::new(1, 33)), ..a_good_cluster() };
+fn healthy_cluster_has_no_findings() {
+    assert_eq!(plan(&healthy_cluster()), []);
+    let oldest = Seen { server: Lookup::Known(ServerVersion::new(1, 33)), ..healthy_cluster() };
     assert_eq!(plan(&oldest), []);
 }
 
 #[test]
-fn an_old_server_blocks() {
-    expect(
-        &Seen { server: Lookup::Known(ServerVersion::new(1, 32)), ..a_good_cluster() },
+fn old_server_blocks() {
+    assert_finding(
+        &Seen { server: Lookup::Known(ServerVersion::new(1, 32)), ..healthy_cluster() },
         Blocker,
         "ServerTooOld",
         "The API server is Kubernetes 1.32; Steersman needs 1.33 or newer.",
@@ -34,9 +34,9 @@ fn an_old_server_blocks() {
 }
 
 #[test]
-fn a_server_whose_version_is_unknown_blocks() {
-    expect(
-        &Seen { server: Lookup::Unknown("forbidden".into()), ..a_good_cluster() },
+fn unknown_server_version_blocks() {
+    assert_finding(
+        &Seen { server: Lookup::Unknown("forbidden".into()), ..healthy_cluster() },
         Blocker,
         "ServerVersionUnknown",
         "The version of the API server could not be read: forbidden.",
@@ -45,9 +45,9 @@ fn a_server_whose_version_is_unknown_blocks() {
 }
 
 #[test]
-fn a_missing_right_blocks_and_names_the_rule() {
-    expect(
-        &Seen { rights: vec![a_right(Lookup::Known(false))], ..a_good_cluster() },
+fn missing_right_blocks_with_rule() {
+    assert_finding(
+        &Seen { rights: vec![list_right(Lookup::Known(false))], ..healthy_cluster() },
         Blocker,
         "RightMissing",
         "ada may not list llamastackdistributions.llamastack.io in all namespaces; Steersman needs it to count the objects.",
@@ -57,7 +57,7 @@ fn a_missing_right_blocks_and_names_the_rule() {
 }
 
 #[test]
-fn a_missing_right_on_one_object_names_it_and_an_unknown_user_is_called_so() {
+fn missing_right_names_object_and_user() {
     let right = Right {
         group: "apiextensions.k8s.io".into(),
         resource: "customresourcedefinitions".into(),
@@ -67,8 +67,8 @@ fn a_missing_right_on_one_object_names_it_and_an_unknown_user_is_called_so() {
         why: "see it".into(),
     };
     let rights = vec![RightSeen { right, allowed: Lookup::Known(false) }];
-    expect(
-        &Seen { rights, user: Lookup::Unknown("timed out".into()), ..a_good_cluster() },
+    assert_finding(
+        &Seen { rights, user: Lookup::Unknown("timed out".into()), ..healthy_cluster() },
         Blocker,
         "RightMissing",
         "The current user may not get customresourcedefinitions.apiextensions.k8s.io named x.y; Steersman needs it to see it.",
@@ -79,7 +79,7 @@ fn a_missing_right_on_one_object_names_it_and_an_unknown_user_is_called_so() {
 }
 
 #[test]
-fn a_right_on_a_part_of_objects_in_one_namespace_is_told_as_such() {
+fn subresource_right_names_namespace() {
     let right = Right {
         group: String::new(),
         resource: "pods/log".into(),
@@ -88,17 +88,18 @@ fn a_right_on_a_part_of_objects_in_one_namespace_is_told_as_such() {
         reach: Reach::Namespace("steersman-system".into()),
         why: "read it".into(),
     };
-    let asked = |allowed| Seen { rights: vec![RightSeen { right: right.clone(), allowed }], ..a_good_cluster() };
-    expect(
-        &asked(Lookup::Known(false)),
+    let cluster_with =
+        |allowed| Seen { rights: vec![RightSeen { right: right.clone(), allowed }], ..healthy_cluster() };
+    assert_finding(
+        &cluster_with(Lookup::Known(false)),
         Blocker,
         "RightMissing",
         "ada may not get log of pods in namespace steersman-system; Steersman needs it to read it.",
         "Bind a Role with the rule {apiGroups: [\"\"], resources: [\"pods/log\"], verbs: [\"get\"]}; deploy/rbac.yaml, \
          printed by `steersman rbac`, has it.",
     );
-    expect(
-        &asked(Lookup::Unknown("timed out".into())),
+    assert_finding(
+        &cluster_with(Lookup::Unknown("timed out".into())),
         Blocker,
         "RightUnknown",
         "It could not be found out whether ada may get log of pods in namespace steersman-system: timed out.",
@@ -107,9 +108,9 @@ fn a_right_on_a_part_of_objects_in_one_namespace_is_told_as_such() {
 }
 
 #[test]
-fn a_right_that_could_not_be_checked_blocks() {
-    expect(
-        &Seen { rights: vec![a_right(Lookup::Unknown("timed out".into()))], ..a_good_cluster() },
+fn unchecked_right_blocks() {
+    assert_finding(
+        &Seen { rights: vec![list_right(Lookup::Unknown("timed out".into()))], ..healthy_cluster() },
         Blocker,
         "RightUnknown",
         "It could not be found out whether ada may list llamastackdistributions.llamastack.io in all namespaces: timed out.",
@@ -118,15 +119,15 @@ fn a_right_that_could_not_be_checked_blocks() {
 }
 
 #[test]
-fn an_absent_crd_is_no_hindrance() {
-    expect(
+fn absent_crd_is_informational() {
+    assert_finding(
         &with_crd(Family::Va, Lookup::Known(None)),
         Info,
         "CrdAbsent",
         "CRD variantautoscalings.llmd.ai is not installed: there can be no VariantAutoscaling here.",
         "Install it with `steersman crds --apply va` to use va; the other families do not need it.",
     );
-    expect(
+    assert_finding(
         &with_crd(Family::Dgd, Lookup::Known(None)),
         Info,
         "CrdAbsent",
@@ -137,9 +138,9 @@ fn an_absent_crd_is_no_hindrance() {
 }
 
 #[test]
-fn a_crd_that_is_not_established_warns_once() {
-    let crd = CrdSeen { established: false, objects: Lookup::Unknown("not served".into()), ..a_crd(Family::Va) };
-    expect(
+fn unestablished_crd_warns_once() {
+    let crd = CrdSeen { established: false, objects: Lookup::Unknown("not served".into()), ..healthy_crd(Family::Va) };
+    assert_finding(
         &with_crd(Family::Va, Lookup::Known(Some(crd))),
         Warning,
         "CrdNotEstablished",
@@ -149,9 +150,9 @@ fn a_crd_that_is_not_established_warns_once() {
 }
 
 #[test]
-fn a_crd_without_one_of_our_versions_warns_what_that_means() {
-    let crd = CrdSeen { served: vec!["v1alpha1".into()], storage: "v1alpha1".into(), ..a_crd(Family::Llsd) };
-    expect(
+fn crd_missing_one_version_warns() {
+    let crd = CrdSeen { served: vec!["v1alpha1".into()], storage: "v1alpha1".into(), ..healthy_crd(Family::Llsd) };
+    assert_finding(
         &with_crd(Family::Llsd, Lookup::Known(Some(crd))),
         Warning,
         "VersionNotServed",
@@ -162,9 +163,9 @@ fn a_crd_without_one_of_our_versions_warns_what_that_means() {
 }
 
 #[test]
-fn a_crd_with_none_of_our_versions_warns_that_its_objects_are_out_of_reach() {
-    let crd = CrdSeen { served: vec!["v2".into(), "v3".into()], storage: "v3".into(), ..a_crd(Family::Va) };
-    expect(
+fn crd_without_known_versions_warns() {
+    let crd = CrdSeen { served: vec!["v2".into(), "v3".into()], storage: "v3".into(), ..healthy_crd(Family::Va) };
+    assert_finding(
         &with_crd(Family::Va, Lookup::Known(Some(crd))),
         Warning,
         "VersionNotServed",
@@ -175,52 +176,52 @@ fn a_crd_with_none_of_our_versions_warns_that_its_objects_are_out_of_reach() {
 }
 
 #[test]
-fn more_versions_than_ours_are_fine() {
-    let mut crd = a_crd(Family::Va);
+fn additional_crd_versions_are_accepted() {
+    let mut crd = healthy_crd(Family::Va);
     crd.served.push("v1".into());
     assert_eq!(plan(&with_crd(Family::Va, Lookup::Known(Some(crd)))), []);
 }
 
 #[test]
-fn a_conversion_by_someone_else_warns_and_names_it() {
+fn foreign_conversion_webhook_warns() {
     let service = Conversion::Service { namespace: "dynamo-system".into(), name: "webhook".into() };
     let cases = [
         (service, "Service dynamo-system/webhook"),
         (Conversion::Url("https://[::1]:1/c".into()), "https://[::1]:1/c"),
     ];
-    for (conversion, named) in cases {
-        let crd = CrdSeen { conversion, ..a_crd(Family::Dgd) };
-        expect(
+    for (conversion, converter) in cases {
+        let crd = CrdSeen { conversion, ..healthy_crd(Family::Dgd) };
+        assert_finding(
             &with_crd(Family::Dgd, Lookup::Known(Some(crd))),
             Warning,
             "ConversionElsewhere",
             &format!(
-                "CRD dynamographdeployments.nvidia.com is converted by {named}, which is not Steersman's: when nothing \
+                "CRD dynamographdeployments.nvidia.com is converted by {converter}, which is not Steersman's: when nothing \
                  answers there, objects can be neither read nor written in any version but the one they are stored in."
             ),
-            &format!("Keep {named} running for as long as the CRD names it."),
+            &format!("Keep {converter} running for as long as the CRD names it."),
         );
     }
 }
 
 #[test]
-fn objects_that_cannot_be_listed_warn_unless_the_missing_right_is_told_already() {
-    let crd = CrdSeen { objects: Lookup::Unknown("no answer".into()), ..a_crd(Family::Llsd) };
-    let seen = with_crd(Family::Llsd, Lookup::Known(Some(crd)));
-    expect(
-        &seen,
+fn unlistable_objects_warn_unless_right_missing() {
+    let crd = CrdSeen { objects: Lookup::Unknown("no answer".into()), ..healthy_crd(Family::Llsd) };
+    let cluster = with_crd(Family::Llsd, Lookup::Known(Some(crd)));
+    assert_finding(
+        &cluster,
         Warning,
         "ObjectsUnreadable",
         "The LlamaStackDistribution objects could not be listed: no answer.",
         "Make `kubectl get llamastackdistributions.llamastack.io -A` work, then run preflight again.",
     );
-    let denied = Seen { rights: vec![a_right(Lookup::Known(false))], ..seen };
+    let denied = Seen { rights: vec![list_right(Lookup::Known(false))], ..cluster };
     assert_eq!(only_finding(&denied).reason, "RightMissing");
 }
 
 #[test]
-fn a_crd_that_cannot_be_read_warns() {
-    expect(
+fn unreadable_crd_warns() {
+    assert_finding(
         &with_crd(Family::Va, Lookup::Unknown("no answer".into())),
         Warning,
         "CrdUnreadable",
@@ -230,10 +231,10 @@ fn a_crd_that_cannot_be_read_warns() {
 }
 
 #[test]
-fn an_operator_at_work_warns_and_a_gone_one_is_mentioned() {
+fn active_operator_warns_abandoned_one_informs() {
     let [dynamo, ..] = LEGACY_LEASES;
-    let active = |lease: LeaseSeen, renewed: &str| {
-        expect(
+    let assert_active = |lease: LeaseSeen, renewed: &str| {
+        assert_finding(
             &with_lease(dynamo, Lookup::Known(vec![lease])),
             Warning,
             "OtherOperatorActive",
@@ -244,13 +245,13 @@ fn an_operator_at_work_warns_and_a_gone_one_is_mentioned() {
              act on the same objects.",
         );
     };
-    active(a_lease("pod-a", 3), "renewed 3 s ago");
-    active(a_lease("pod-a", 75), "renewed 75 s ago");
-    active(a_lease("pod-a", -30), "renewed 0 s ago");
-    active(LeaseSeen { lasts_seconds: None, ..a_lease("pod-a", 75) }, "renewed 75 s ago");
-    active(LeaseSeen { renewed: None, ..a_lease("pod-a", 0) }, "never renewed");
-    expect(
-        &with_lease(dynamo, Lookup::Known(vec![a_lease("pod-a", 76)])),
+    assert_active(lease_held_by("pod-a", 3), "renewed 3 s ago");
+    assert_active(lease_held_by("pod-a", 75), "renewed 75 s ago");
+    assert_active(lease_held_by("pod-a", -30), "renewed 0 s ago");
+    assert_active(LeaseSeen { lasts_seconds: None, ..lease_held_by("pod-a", 75) }, "renewed 75 s ago");
+    assert_active(LeaseSeen { renewed: None, ..lease_held_by("pod-a", 0) }, "never renewed");
+    assert_finding(
+        &with_lease(dynamo, Lookup::Known(vec![lease_held_by("pod-a", 76)])),
         Info,
         "LeaseAbandoned",
         "Lease elsewhere/dynamo.nvidia.com names pod-a as holder but was renewed 76 s ago: NVIDIA's Dynamo operator seems to \
@@ -260,26 +261,26 @@ fn an_operator_at_work_warns_and_a_gone_one_is_mentioned() {
 }
 
 #[test]
-fn a_lease_that_was_given_up_is_not_worth_a_word() {
+fn released_lease_is_ignored() {
     for holder in [None, Some(String::new())] {
-        let lease = LeaseSeen { holder, ..a_lease("", 1) };
+        let lease = LeaseSeen { holder, ..lease_held_by("", 1) };
         assert_eq!(plan(&with_lease(LEGACY_LEASES[0], Lookup::Known(vec![lease]))), []);
     }
 }
 
 #[test]
-fn leases_that_cannot_be_listed_warn_unless_the_missing_right_is_told_already() {
-    let seen = with_lease(LEGACY_LEASES[2], Lookup::Unknown("no answer".into()));
-    expect(
-        &seen,
+fn unlistable_leases_warn_unless_right_missing() {
+    let cluster = with_lease(LEGACY_LEASES[2], Lookup::Unknown("no answer".into()));
+    assert_finding(
+        &cluster,
         Warning,
         "LeaseUnreadable",
         "Whether the Llama Stack operator runs here could not be seen: no answer.",
         "Make sure that it does not act on the same LlamaStackDistribution.",
     );
-    let mut right = a_right(Lookup::Known(false));
+    let mut right = list_right(Lookup::Known(false));
     right.right.group = "coordination.k8s.io".into();
     right.right.resource = "leases".into();
     right.right.name = Some(LEGACY_LEASES[2].name.into());
-    assert_eq!(only_finding(&Seen { rights: vec![right], ..seen }).reason, "RightMissing");
+    assert_eq!(only_finding(&Seen { rights: vec![right], ..cluster }).reason, "RightMissing");
 }

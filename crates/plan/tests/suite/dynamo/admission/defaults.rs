@@ -1,4 +1,4 @@
-//! The image that a new request gets, and versions in images.
+//! The default image of new requests, and versions in image tags.
 
 use serde_json::{Value, json};
 use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image, has_version, image};
@@ -8,65 +8,65 @@ use super::request;
 const PLANNER: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner";
 
 #[track_caller]
-fn derived(version: &str, tag: Option<&str>) {
+fn assert_default_image(version: &str, tag: Option<&str>) {
     assert_eq!(default_image(None, version), tag.map(|tag| format!("{PLANNER}:{tag}")));
 }
 
 #[test]
-fn def_1_a_version_is_the_tag_of_the_default_image() {
-    derived("1.1.0", Some("1.1.0"));
-    derived(DYNAMO_VERSION, Some("1.4.0"));
+fn def_1_version_becomes_tag_of_default_image() {
+    assert_default_image("1.1.0", Some("1.1.0"));
+    assert_default_image(DYNAMO_VERSION, Some("1.4.0"));
 }
 
 #[test]
-fn def_2_a_candidate_of_a_release_keeps_its_suffix() {
-    derived("1.1.0-rc1", Some("1.1.0-rc1"));
-    derived("1.1.0-rc1+build.7", Some("1.1.0-rc1+build.7"));
+fn def_2_release_candidate_keeps_its_suffix() {
+    assert_default_image("1.1.0-rc1", Some("1.1.0-rc1"));
+    assert_default_image("1.1.0-rc1+build.7", Some("1.1.0-rc1+build.7"));
 }
 
 #[test]
-fn def_3_a_letter_before_the_version_goes() {
-    derived("v1.2.3", Some("1.2.3"));
+fn def_3_leading_v_is_removed() {
+    assert_default_image("v1.2.3", Some("1.2.3"));
 }
 
 #[test]
-fn def_4_a_short_version_is_written_in_full() {
-    derived("1.2", Some("1.2.0"));
-    derived("v1", Some("1.0.0"));
+fn def_4_short_version_is_completed() {
+    assert_default_image("1.2", Some("1.2.0"));
+    assert_default_image("v1", Some("1.0.0"));
 }
 
 #[test]
-fn def_5_words_that_are_no_version_make_no_image() {
-    derived("unknown", None);
-    derived("1.2.3.4", None);
+fn def_5_invalid_version_yields_no_image() {
+    assert_default_image("unknown", None);
+    assert_default_image("1.2.3.4", None);
 }
 
 #[test]
-fn def_6_no_version_makes_no_image() {
-    derived("", None);
+fn def_6_empty_version_yields_no_image() {
+    assert_default_image("", None);
 }
 
 #[test]
-fn def_7_the_image_that_the_operator_was_given_counts_before_any_version() {
+fn def_7_configured_image_wins_over_version() {
     for version in ["1.1.0", "unknown"] {
         assert_eq!(default_image(Some("mirror/planner:7"), version).as_deref(), Some("mirror/planner:7"));
     }
-    assert_eq!(default_image(Some(""), "unknown"), None, "nothing is no image");
+    assert_eq!(default_image(Some(""), "unknown"), None, "an empty flag is no image");
 }
 
 #[test]
-fn an_image_is_filled_in_only_where_there_is_none() {
+fn default_image_fills_only_missing_image() {
     let filled = |given: Value| image(&request(json!({ "image": given })), Some("planner:1.4.0")).map(str::to_owned);
     assert_eq!(filled(json!("")).as_deref(), Some("planner:1.4.0"));
     assert_eq!(filled(Value::Null).as_deref(), Some("planner:1.4.0"));
     assert_eq!(filled(json!("my-registry/my-image:custom")), None);
-    assert_eq!(filled(json!(7)), None, "the schema's to refuse");
+    assert_eq!(filled(json!(7)), None, "the schema rejects other types");
     assert_eq!(image(&request(json!({ "image": "" })), None), None);
     assert_eq!(image(&json!({ "metadata": {} }), Some("planner:1.4.0")), None);
 }
 
 #[test]
-fn tag_1_a_tag_with_a_letter_and_a_suffix_is_a_version() {
+fn tag_1_prefixed_or_suffixed_version_is_recognized() {
     for image in [
         "nvcr.io/nvidia/ai-dynamo/vllm-runtime:v1.2.3-cuda13",
         "a:1.4.0",
@@ -82,7 +82,7 @@ fn tag_1_a_tag_with_a_letter_and_a_suffix_is_a_version() {
 }
 
 #[test]
-fn tag_2_other_tags_digests_and_none_are_no_version() {
+fn tag_2_other_tags_are_no_version() {
     for image in [
         "registry.example/runtime:sha-123",
         "",

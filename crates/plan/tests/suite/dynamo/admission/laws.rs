@@ -1,4 +1,4 @@
-//! Whatever a request is, admission and the plan agree.
+//! Properties on which admission and the plan agree for every request.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -7,51 +7,51 @@ use steersman_plan::dynamo::validate::{Facts, validate};
 use steersman_plan::dynamo::{Snapshot, plan};
 use steersman_reconcile::{FieldPath, path};
 
-use super::super::laws::seen;
-use super::{Review, labelled};
+use super::super::laws::snapshots;
+use super::{Review, with_label};
 
-fn written(seen: &Snapshot) -> Value {
-    let object = &seen.object;
+fn request_json(snapshot: &Snapshot) -> Value {
+    let object = &snapshot.object;
     json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest",
         "metadata": { "name": object.name, "namespace": object.namespace, "annotations": object.annotations },
         "spec": object.spec, "status": object.status })
 }
 
-fn facts(seen: &Snapshot) -> Facts<'_> {
-    Facts { default_image: seen.settings.default_image.as_deref(), discovery: true }
+fn facts(snapshot: &Snapshot) -> Facts<'_> {
+    Facts { default_image: snapshot.settings.default_image.as_deref(), discovery: true }
 }
 
 proptest! {
-    /// Validation is the first line of the plan, and the plan knows one thing less: it acts on a request without a version.
+    /// The plan repeats the checks of admission, except the one for a missing runtime version.
     #[test]
-    fn what_is_accepted_the_plan_does_not_refuse_and_what_it_refuses_is_not_accepted(seen in seen()) {
-        let errors = validate(&written(&seen), None, &facts(&seen)).errors;
-        let wrong = before_profiling(&seen).wrong;
-        let version = |path: &FieldPath| *path == path!(spec.runtimeVersionOverride);
-        let refused: Vec<_> = errors.iter().filter(|problem| !version(&problem.path)).collect();
-        prop_assert_eq!(refused.len(), wrong.len(), "{:?} {:?}", refused, wrong);
+    fn admission_and_plan_reject_the_same_specs(snapshot in snapshots()) {
+        let errors = validate(&request_json(&snapshot), None, &facts(&snapshot)).errors;
+        let plan_errors = before_profiling(&snapshot).wrong;
+        let is_version_error = |path: &FieldPath| *path == path!(spec.runtimeVersionOverride);
+        let rejected_fields: Vec<_> = errors.iter().filter(|problem| !is_version_error(&problem.path)).collect();
+        prop_assert_eq!(rejected_fields.len(), plan_errors.len(), "{:?} {:?}", rejected_fields, plan_errors);
     }
 
-    /// As the plan does, too: one that is refused a change goes on with the old.
+    /// The plan keeps the accepted spec when it rejects a change, so that admission must not accept one.
     #[test]
-    fn a_change_that_is_accepted_is_none_that_the_plan_rejects(seen in seen(), other in seen()) {
-        let (old, mut new) = (written(&seen), written(&other));
+    fn accepted_change_is_not_rejected_by_plan(snapshot in snapshots(), other in snapshots()) {
+        let (old, mut new) = (request_json(&snapshot), request_json(&other));
         new["status"] = old["status"].clone();
         new["metadata"]["annotations"] = old["metadata"]["annotations"].clone();
-        if !validate(&new, Some(&old), &facts(&seen)).errors.is_empty() || seen.object.deleting {
+        if !validate(&new, Some(&old), &facts(&snapshot)).errors.is_empty() || snapshot.object.deleting {
             return Ok(());
         }
-        let rejected = |seen: &Snapshot| {
-            plan(seen).findings.iter().any(|finding| finding.reason == "SpecChangeRejected")
+        let rejected = |snapshot: &Snapshot| {
+            plan(snapshot).findings.iter().any(|finding| finding.reason == "SpecChangeRejected")
         };
-        let mut then = seen.clone();
-        then.object.spec = other.object.spec.clone();
-        prop_assert!(rejected(&seen) || !rejected(&then), "{:?} -> {:?}", seen.object, then.object);
+        let mut changed = snapshot.clone();
+        changed.object.spec = other.object.spec.clone();
+        prop_assert!(rejected(&snapshot) || !rejected(&changed), "{:?} -> {:?}", snapshot.object, changed.object);
     }
 
     #[test]
-    fn a_change_of_metadata_is_never_refused(seen in seen()) {
-        let old = written(&seen);
-        prop_assert_eq!(validate(&labelled(old.clone()), Some(&old), &facts(&seen)), Review::default());
+    fn metadata_change_is_never_rejected(snapshot in snapshots()) {
+        let old = request_json(&snapshot);
+        prop_assert_eq!(validate(&with_label(old.clone()), Some(&old), &facts(&snapshot)), Review::default());
     }
 }

@@ -1,9 +1,9 @@
-//! Whether requests are accepted. The tests named `adm_` are the rows of the published behaviour, in its order; those that
-//! the schema answers are asked of a real API server elsewhere.
+//! Admission of requests. Tests named `adm_` are the rows of the published behaviour, in its order. Rows that the
+//! schema decides are tested with a real API server in crates/operator.
 
 mod create;
 mod defaults;
-mod fixed;
+mod immutable_spec;
 mod laws;
 mod ratchet;
 mod warnings;
@@ -20,7 +20,8 @@ const THOROUGH: &str = "spec.searchStrategy: Invalid value: \"thorough\": is inc
 const NO_VERSION: &str = "spec.runtimeVersionOverride: Required value: is required when spec.image has no parseable \
                           semantic-version tag";
 
-/// A request with an image whose tag says no version, and the version beside it. A field of `more` that is null goes.
+/// A request whose image tag has no version, with `runtimeVersionOverride`. Fields of `more` are added; null removes a
+/// field.
 fn request(more: Value) -> Value {
     let mut spec = json!({ "model": "Qwen/Qwen3-0.6B", "backend": "vllm", "image": "profiler:latest",
         "runtimeVersionOverride": "1.1.0", "searchStrategy": "rapid", "autoApply": true });
@@ -34,13 +35,13 @@ fn request(more: Value) -> Value {
         "metadata": { "name": "test", "namespace": "team-a" }, "spec": spec })
 }
 
-fn in_phase(phase: &str, more: Value) -> Value {
+fn request_in_phase(phase: &str, more: Value) -> Value {
     let mut request = request(more);
     request["status"] = json!({ "phase": phase });
     request
 }
 
-fn labelled(mut request: Value) -> Value {
+fn with_label(mut request: Value) -> Value {
     request["metadata"]["labels"] = json!({ "updated": "true" });
     request
 }
@@ -49,35 +50,35 @@ fn facts(discovery: bool) -> Facts<'static> {
     Facts { default_image: Some("planner:1.4.0"), discovery }
 }
 
-fn created(new: &Value) -> Review {
+fn review_create(new: &Value) -> Review {
     validate(new, None, &facts(true))
 }
 
-fn updated(old: &Value, new: &Value) -> Review {
+fn review_update(old: &Value, new: &Value) -> Review {
     validate(new, Some(old), &facts(true))
 }
 
-fn texts(verdict: &Review) -> Vec<String> {
-    verdict.errors.iter().map(|error| error.text().to_string()).collect()
+fn error_texts(review: &Review) -> Vec<String> {
+    review.errors.iter().map(|error| error.text().to_string()).collect()
 }
 
 #[track_caller]
-fn accepted(verdict: &Review) {
-    assert_eq!(texts(verdict), [""; 0]);
+fn assert_accepted(review: &Review) {
+    assert_eq!(error_texts(review), [""; 0]);
 }
 
-/// Refused with these beginnings, in this order, each with something to do after it.
+/// Expects errors with these beginnings, in this order, each followed by a remedy.
 #[track_caller]
-fn refused(verdict: &Review, expected: &[&str]) {
-    let texts = texts(verdict);
+fn assert_rejected(review: &Review, expected: &[&str]) {
+    let texts = error_texts(review);
     assert_eq!(texts.len(), expected.len(), "{texts:#?}");
     for (text, expected) in texts.iter().zip(expected) {
         let rest = text.strip_prefix(expected).unwrap_or_else(|| panic!("{text:?} does not begin with {expected:?}"));
-        assert!(rest.starts_with(". ") && rest.ends_with('.') && rest.len() > 10, "nothing to do: {text:?}");
+        assert!(rest.starts_with(". ") && rest.ends_with('.') && rest.len() > 10, "no remedy: {text:?}");
     }
 }
 
-fn forbidden(phase: &str) -> String {
+fn forbidden_text(phase: &str) -> String {
     format!(
         "spec: Forbidden: updates are forbidden while the resource is in phase \"{phase}\"; delete and recreate the \
          resource to change its spec"

@@ -1,5 +1,5 @@
-//! What each field of a v1alpha1 spec changes once it is converted, with values that show it.
-//! Comes in: nothing; goes out: one row for each leaf of the schema.
+//! Effect of each field of a v1alpha1 spec after conversion, with two values that show it. Each leaf of the schema has
+//! a row.
 
 use super::row::{Copied, Row, row};
 

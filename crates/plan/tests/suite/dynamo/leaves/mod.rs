@@ -1,28 +1,28 @@
-//! Every leaf of a spec, in both versions, against the tables of what it changes.
+//! Compares every leaf of a spec, in both versions, with the table of its effects.
 
 mod alpha;
+mod output;
 mod table;
-mod world;
 
 use serde_json::{Value, json};
 use steersman_api::Family;
 
 use super::yaml;
 use crate::leaves::row::Row;
-use crate::leaves::{Case, Leaf, assert_copied_holds, assert_rows_hold, assert_table_is_whole, leaves, row};
+use crate::leaves::{Case, Leaf, assert_copied_holds, assert_rows_hold, assert_table_is_complete, leaves, row};
 
-fn beta() -> Vec<Leaf> {
+fn v1beta1_leaves() -> Vec<Leaf> {
     let found = leaves(Family::Dgdr, "v1beta1");
     assert!(found.len() > 800, "{}", found.len());
     found
 }
 
-fn alpha() -> Vec<Leaf> {
+fn v1alpha1_leaves() -> Vec<Leaf> {
     leaves(Family::Dgdr, "v1alpha1")
 }
 
-/// A whole spec of v1beta1: nothing of it is left to be found out.
-fn whole() -> Value {
+/// A complete v1beta1 spec, which needs no discovery.
+fn v1beta1_spec() -> Value {
     json!({
         "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0",
         "hardware": { "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 8, "totalGpus": 8,
@@ -30,13 +30,13 @@ fn whole() -> Value {
     })
 }
 
-fn earlier() -> Value {
+fn v1alpha1_spec() -> Value {
     json!({ "model": "Qwen/Qwen3-0.6B", "backend": "vllm", "profilingConfig": { "profilerImage": "planner:1.4.0" } })
 }
 
-/// The row's own surroundings over those of all, without the field.
-fn case(whole: Value, row: &Row) -> Case<'_> {
-    let mut around = whole;
+/// The row's context merged over the base spec, without the field itself.
+fn case(base_spec: Value, row: &Row) -> Case<'_> {
+    let mut around = base_spec;
     merge(&mut around, &yaml(row.around));
     let pointer = format!("/{}", row.field.replace('.', "/"));
     let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -62,29 +62,29 @@ fn fields(rows: &[Row]) -> Vec<String> {
 }
 
 #[test]
-fn every_leaf_has_a_row_and_every_row_a_leaf() {
-    assert_table_is_whole(&beta(), table::ROWS, &fields(table::ROWS), table::JOB);
-    assert_table_is_whole(&alpha(), alpha::ROWS, &fields(alpha::ROWS), alpha::COPIED);
+fn leaves_and_rows_match_one_to_one() {
+    assert_table_is_complete(&v1beta1_leaves(), table::ROWS, &fields(table::ROWS), table::JOB);
+    assert_table_is_complete(&v1alpha1_leaves(), alpha::ROWS, &fields(alpha::ROWS), alpha::COPIED);
 }
 
 #[test]
-fn every_leaf_of_v1beta1_changes_what_its_row_says() {
-    let cases = table::ROWS.iter().map(|row| case(whole(), row));
-    assert_rows_hold(&beta(), cases.collect(), world::life);
+fn v1beta1_fields_change_what_rows_state() {
+    let cases = table::ROWS.iter().map(|row| case(v1beta1_spec(), row));
+    assert_rows_hold(&v1beta1_leaves(), cases.collect(), output::v1beta1_output);
 }
 
-/// What the profiler is told does not count: it reads nothing of it but the tolerations.
+/// The profiler's arguments are not compared: of these fields it reads only the tolerations.
 #[test]
-fn every_leaf_of_the_jobs_overrides_reaches_the_job_or_is_told() {
+fn job_override_fields_apply_or_are_reported() {
     let known = fields(table::ROWS);
-    let checked = assert_copied_holds(&beta(), table::JOB, &whole(), &[], &known, world::job);
+    let checked = assert_copied_holds(&v1beta1_leaves(), table::JOB, &v1beta1_spec(), &[], &known, output::job_output);
     assert!(checked > 800, "{checked}");
 }
 
 #[test]
-fn every_leaf_of_v1alpha1_changes_what_its_row_says() {
-    let cases = alpha::ROWS.iter().map(|row| case(earlier(), row));
-    assert_rows_hold(&alpha(), cases.collect(), world::earlier);
+fn v1alpha1_fields_change_what_rows_state() {
+    let cases = alpha::ROWS.iter().map(|row| case(v1alpha1_spec(), row));
+    assert_rows_hold(&v1alpha1_leaves(), cases.collect(), output::v1alpha1_output);
     let known = fields(alpha::ROWS);
-    assert_copied_holds(&alpha(), alpha::COPIED, &earlier(), &[], &known, world::earlier);
+    assert_copied_holds(&v1alpha1_leaves(), alpha::COPIED, &v1alpha1_spec(), &[], &known, output::v1alpha1_output);
 }

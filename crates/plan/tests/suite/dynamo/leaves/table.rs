@@ -1,5 +1,5 @@
-//! What each field of a v1beta1 spec changes, with values that show it. `xtask check` makes a page of it.
-//! Comes in: nothing; goes out: one row for each leaf of the schema; those of the Job's overrides have rows in common.
+//! Effect of each field of a v1beta1 spec, with two values that show it. `xtask check` generates a page from the table.
+//! Each leaf of the schema has a row; fields of the Job's overrides share rows.
 
 use super::row::{Copied, Row, row};
 
@@ -103,7 +103,7 @@ const POD: &str = "the same field of the Job's pods";
 const BY_NAME: &str = "added to the Job's own by name, or in place of the one with that name";
 const CONTAINER: &str = "the same field of container `profiler`";
 
-/// What the Job takes over. The longest beginning that fits counts.
+/// Fields that the Job takes over. The longest matching prefix applies.
 pub const JOB: &[Copied] = &[
     ("overrides.profilingJob.backoffLimit", "how often the Job is tried again; without, never", "Job"),
     ("overrides.profilingJob.activeDeadlineSeconds", "how long the Job may take; without, for ever", "Job"),

@@ -1,16 +1,16 @@
-//! What each field of a v1alpha2 spec changes, with values that show it. `xtask check` makes a page of it.
-//! Comes in: nothing; goes out: one row for each leaf of the schema. A name in `<>` stands for several fields alike.
+//! Effect of each field of a v1alpha2 spec, with two values that show it. `xtask check` generates a page from the
+//! table. Each leaf of the schema has a row; a placeholder in `<>` covers several fields.
 
 use super::row::{Copied, Row, row};
 
-/// What the names in `<>` stand for. An API has one provider or a list of them, and each row counts for both.
+/// Values of the placeholders. An API has one provider or a list of providers, and each row covers both forms.
 pub const APIS: (&str, &[&str]) = ("<api>", &["inference", "safety", "vectorIo", "toolRuntime", "telemetry"]);
 pub const EXTERNAL: (&str, &[&str]) = (
     "<external>",
     &["inference", "safety", "agents", "vectorIo", "datasetIo", "scoring", "eval", "toolRuntime", "postTraining"],
 );
 
-/// Types of Kubernetes itself, which are copied as they are: all of their fields have the one row.
+/// Kubernetes types that are copied unchanged: one row covers all fields of a type.
 pub const COPIED: [Copied; 5] = [
     ("workload.resources", "requests and limits of the server's container", "Deployment"),
     ("workload.topologySpreadConstraints[]", "over which nodes and zones pods are spread", "Deployment"),

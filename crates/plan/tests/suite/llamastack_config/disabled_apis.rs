@@ -1,16 +1,16 @@
 use serde_json::{Value, json};
 
-use super::{config, config_of, errors, ids, made, remarks, texts};
+use super::{config, config_for, errors, generate_starter, ids, remarks, texts};
 
 #[test]
-fn fr_009_a_disabled_api_goes_with_its_providers() {
+fn fr_009_disabled_api_loses_its_providers() {
     for name in ["eval", "datasetIo", "datasetio"] {
         let text = if name == "eval" {
             "{disabled: [eval]}".to_owned()
         } else {
             format!("{{disabled: [eval, scoring, {name}]}}")
         };
-        let config = config_of(&text);
+        let config = config_for(&text);
         assert!(!texts(&config["apis"]).contains(&"eval"), "{name}");
         assert_eq!(config["providers"]["eval"], Value::Null);
         assert_eq!(config["providers"]["datasetio"].is_null(), name != "eval", "{name}");
@@ -18,14 +18,20 @@ fn fr_009_a_disabled_api_goes_with_its_providers() {
 }
 
 #[test]
-fn fr_009_both_spellings_mean_the_same() {
-    assert_eq!(made("{disabled: [toolRuntime]}").config_yaml, made("{disabled: [tool_runtime]}").config_yaml);
-    assert_eq!(made("{disabled: [vectorIo]}").config_yaml, made("{disabled: [vector_io]}").config_yaml);
+fn fr_009_both_spellings_are_equivalent() {
+    assert_eq!(
+        generate_starter("{disabled: [toolRuntime]}").config_yaml,
+        generate_starter("{disabled: [tool_runtime]}").config_yaml
+    );
+    assert_eq!(
+        generate_starter("{disabled: [vectorIo]}").config_yaml,
+        generate_starter("{disabled: [vector_io]}").config_yaml
+    );
 }
 
 #[test]
-fn a_name_that_the_distribution_does_not_have_is_told() {
-    let generated = made("{disabled: [postTraining, eval]}");
+fn unknown_disabled_api_is_reported() {
+    let generated = generate_starter("{disabled: [postTraining, eval]}");
     assert_eq!(
         remarks(&generated),
         ["spec.disabled[0]: the distribution has no API \"postTraining\", so there is nothing to disable"]
@@ -33,28 +39,28 @@ fn a_name_that_the_distribution_does_not_have_is_told() {
 }
 
 #[test]
-fn the_old_name_of_an_api_means_the_new_one_and_the_other_way_round() {
-    let mut older = super::a_base(|config| {
+fn old_and_new_api_names_are_equivalent() {
+    let mut older = super::modified_starter(|config| {
         let providers = config["providers"].as_object_mut().unwrap();
         let responses = providers.remove("responses").unwrap();
         providers.insert("agents".to_owned(), responses);
         config["apis"][5] = json!("agents");
     });
     older.server_version = "0.6.1".into();
-    let generated = super::made_on(&older, "{disabled: [responses]}");
+    let generated = super::generate_on(&older, "{disabled: [responses]}");
     assert_eq!(config(&generated)["providers"]["agents"], Value::Null);
     assert_eq!(
         remarks(&generated),
         ["spec.disabled: the API eval is left without builtin, which needs the API agents to start"]
     );
-    let generated = made("{disabled: [agents, eval]}");
+    let generated = generate_starter("{disabled: [agents, eval]}");
     assert_eq!(config(&generated)["providers"]["responses"], Value::Null);
     assert_eq!(remarks(&generated), Vec::<String>::new());
 }
 
 #[test]
-fn an_api_with_providers_cannot_be_disabled() {
-    let problems = super::try_on(
+fn api_with_providers_cannot_be_disabled() {
+    let problems = super::try_generate_on(
         &super::starter(),
         "{disabled: [inference, vector_io, safety, eval], providers: {inference: {provider: vllm}, vectorIo: [{provider: faiss}]}, \
          externalProviders: {eval: [{providerId: x, image: w}]}}",
@@ -79,10 +85,10 @@ fn an_api_with_providers_cannot_be_disabled() {
 }
 
 #[test]
-fn what_hangs_on_a_disabled_api_goes_too_and_is_told() {
-    let generated = made("{disabled: [safety]}");
+fn dependents_of_disabled_api_are_removed() {
+    let generated = generate_starter("{disabled: [safety]}");
     let config = config(&generated);
-    assert_eq!(config["safety"], Value::Null, "the server stops on it");
+    assert_eq!(config["safety"], Value::Null, "the server does not start with it");
     assert_eq!(config["registered_resources"]["shields"], json!([]));
     assert_eq!(
         remarks(&generated),
@@ -95,8 +101,8 @@ fn what_hangs_on_a_disabled_api_goes_too_and_is_told() {
 }
 
 #[test]
-fn providers_that_need_a_disabled_api_go_and_so_do_those_that_need_them() {
-    let generated = made("{disabled: [vectorIo]}");
+fn removal_of_dependent_providers_is_transitive() {
+    let generated = generate_starter("{disabled: [vectorIo]}");
     let config = config(&generated);
     assert_eq!(
         texts(&config["apis"]),
@@ -104,7 +110,7 @@ fn providers_that_need_a_disabled_api_go_and_so_do_those_that_need_them() {
     );
     assert_eq!(ids(&config, "tool_runtime"), ["tavily-search"]);
     assert_eq!(config["providers"]["responses"], Value::Null);
-    assert_eq!(config["providers"]["eval"], Value::Null, "it needs responses");
+    assert_eq!(config["providers"]["eval"], Value::Null, "eval needs responses");
     let remarks = remarks(&generated);
     assert_eq!(
         remarks[0],
@@ -114,7 +120,7 @@ fn providers_that_need_a_disabled_api_go_and_so_do_those_that_need_them() {
 }
 
 #[test]
-fn a_provider_of_the_spec_that_needs_a_disabled_api_is_refused() {
+fn spec_provider_needing_disabled_api_is_rejected() {
     assert_eq!(
         errors("{disabled: [inference], providers: {safety: {id: mine, provider: llama-guard}}}"),
         ["spec.providers.safety: provider \"mine\" needs the API inference, which this configuration does not serve"]
@@ -122,7 +128,7 @@ fn a_provider_of_the_spec_that_needs_a_disabled_api_is_refused() {
 }
 
 #[test]
-fn a_model_is_never_bound_to_a_provider_that_was_removed() {
+fn model_never_uses_removed_provider() {
     let errors = errors("{disabled: [inference], resources: {models: [m, {name: o, provider: openai}]}}");
     assert_eq!(
         errors,
@@ -135,21 +141,21 @@ fn a_model_is_never_bound_to_a_provider_that_was_removed() {
 }
 
 #[test]
-fn a_list_that_leaves_nothing_would_mean_everything_and_is_refused() {
-    let all = "[batches, datasetio, eval, files, inference, responses, safety, scoring, toolRuntime, vectorIo]";
-    let errors = errors(&format!("{{disabled: {all}}}"));
+fn disabling_every_api_is_rejected() {
+    let all_apis = "[batches, datasetio, eval, files, inference, responses, safety, scoring, toolRuntime, vectorIo]";
+    let errors = errors(&format!("{{disabled: {all_apis}}}"));
     assert_eq!(errors.len(), 1);
     assert!(errors[0].starts_with("spec.disabled: every API of the distribution is disabled"), "{errors:?}");
 }
 
 #[test]
-fn a_provider_of_the_spec_that_needs_an_api_which_the_base_never_had_is_refused() {
-    let without_files = super::a_base(|config| {
+fn spec_provider_needing_absent_api_is_rejected() {
+    let without_files = super::modified_starter(|config| {
         config["providers"].as_object_mut().unwrap().remove("files");
         config["apis"].as_array_mut().unwrap().retain(|api| api != "files");
     });
     let text = "{providers: {toolRuntime: {id: search, provider: file-search}}}";
-    let problems = super::try_on(&without_files, text).unwrap_err();
+    let problems = super::try_generate_on(&without_files, text).unwrap_err();
     assert_eq!(
         problems.iter().map(|one| one.text().to_string()).collect::<Vec<_>>(),
         [
@@ -157,8 +163,8 @@ fn a_provider_of_the_spec_that_needs_an_api_which_the_base_never_had_is_refused(
           distribution that serves files, or remove the provider."
         ]
     );
-    let generated = super::made_on(&without_files, "{resources: {models: [{name: m, provider: openai}]}}");
-    assert_eq!(config(&generated)["providers"]["responses"], Value::Null, "the server would stop");
+    let generated = super::generate_on(&without_files, "{resources: {models: [{name: m, provider: openai}]}}");
+    assert_eq!(config(&generated)["providers"]["responses"], Value::Null, "the server would not start");
     let remark = &generated.remarks[0];
     assert_eq!(remark.path.to_string(), "spec.distribution");
 }
