@@ -24,7 +24,7 @@ pub enum Phase {
 /// Who runs here, in which version.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct VersionInfo {
     /// Version of the operator that wrote this status.
     pub operator_version: Option<String>,
@@ -32,7 +32,6 @@ pub struct VersionInfo {
     /// it has answered once.
     pub llama_stack_server_version: Option<String>,
     /// When these versions were last written.
-    #[serde(default)]
     #[schemars(schema_with = "schema::time")]
     pub last_updated: Option<Time>,
 }

@@ -96,7 +96,7 @@ pub struct Distribution {
 /// The container of the server.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct ContainerSpec {
     /// Name of the container, `llama-stack` unless given.
     #[schemars(extend("default" = "llama-stack"))]
@@ -105,11 +105,9 @@ pub struct ContainerSpec {
     pub port: Option<i32>,
     /// Requests and limits. Where no request is given: one CPU for each worker and 1Gi of memory. Where `workers` is set
     /// and no limit is given, the limit equals the request.
-    #[serde(default)]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
     /// Environment variables, placed after those of the operator.
-    #[serde(default)]
     #[schemars(schema_with = "schema::env")]
     pub env: Option<Vec<EnvVar>>,
     /// Replaces the command that starts the server.
@@ -121,18 +119,16 @@ pub struct ContainerSpec {
 /// Changes to the pod around the container.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodOverrides {
     /// An existing ServiceAccount to run under. Absent: the operator makes one for this server.
     pub service_account_name: Option<String>,
     /// Seconds that the server has to finish its work when a pod is stopped; 0 stops it at once. Absent: 30.
     pub termination_grace_period_seconds: Option<i64>,
     /// Volumes of the pod, beside those of the operator.
-    #[serde(default)]
     #[schemars(schema_with = "schema::volumes")]
     pub volumes: Option<Vec<Volume>>,
     /// Mounts of the server's container, beside those of the operator.
-    #[serde(default)]
     #[schemars(schema_with = "schema::volume_mounts")]
     pub volume_mounts: Option<Vec<VolumeMount>>,
 }
@@ -140,14 +136,12 @@ pub struct PodOverrides {
 /// How many pods a drain may take away. Give one of the two.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct DisruptionBudget {
     /// Pods that have to stay: a number, or a percentage such as `50%`.
-    #[serde(default)]
     #[schemars(schema_with = "schema::int_or_string")]
     pub min_available: Option<IntOrString>,
     /// Pods that may be missing: a number, or a percentage such as `50%`.
-    #[serde(default)]
     #[schemars(schema_with = "schema::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
 }
@@ -171,10 +165,9 @@ pub struct Autoscaling {
 /// A PersistentVolumeClaim for the server's data.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Storage {
     /// Size of the claim. Absent: 10Gi.
-    #[serde(default)]
     #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
     /// Where the volume appears in the container. Absent: `/.llama`.
@@ -244,7 +237,7 @@ pub struct AllowedFrom {
 /// What the operator has found and done.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
     /// Where the object stands, in one word; `conditions` say why.
     pub phase: Option<Phase>,
@@ -253,7 +246,6 @@ pub struct LlamaStackDistributionStatus {
     /// What the running server serves.
     pub distribution_config: Option<DistributionConfig>,
     /// What holds and what does not, each with a reason and what to do about it.
-    #[serde(default)]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
     /// Pods that are ready.

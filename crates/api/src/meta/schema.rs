@@ -50,7 +50,6 @@ pub fn integer(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "integer" })
 }
 
-/// Any JSON value.
 pub fn any_json(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }

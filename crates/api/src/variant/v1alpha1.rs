@@ -208,10 +208,9 @@ pub struct CurrentAlloc {
 /// The last decision.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct DesiredOptimizedAlloc {
     /// When the decision was last confirmed or changed.
-    #[serde(default)]
     #[schemars(schema_with = "schema::time")]
     pub last_run_time: Option<Time>,
     /// Type of accelerator that the replicas run on.
@@ -226,10 +225,9 @@ pub struct DesiredOptimizedAlloc {
 /// One change of the decision.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct LastUpdate {
     /// When the number or the reason changed.
-    #[serde(default)]
     #[schemars(schema_with = "schema::time")]
     pub update_time: Option<Time>,
     /// Replicas after the change less those before it; 0 if only the reason changed.
@@ -245,10 +243,9 @@ pub struct LastUpdate {
 /// those of that moment.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct DecisionStory {
     /// When this was written.
-    #[serde(default)]
     #[schemars(schema_with = "schema::time")]
     pub time: Option<Time>,
     /// Replicas that the load asks for where nothing limits them.
@@ -263,7 +260,7 @@ pub struct DecisionStory {
     pub scale_target_ref: Option<DecidedTarget>,
     /// What led to the number, as codes for programs. `signal`, `limits` and `hold` say the same to people, and their
     /// wording may change.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 16))]
     pub factors: Vec<DecisionFactor>,
     /// What the metrics say.
@@ -273,7 +270,7 @@ pub struct DecisionStory {
     /// What it means for this variant.
     pub solver: Option<String>,
     /// Bounds and rules that changed the number.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 8))]
     pub limits: Vec<String>,
     /// What is not known or not yet done, and keeps the number.

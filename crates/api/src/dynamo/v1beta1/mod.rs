@@ -243,31 +243,28 @@ pub enum OptimizationType {
 
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Overrides {
     /// Spec of the profiling Job, as far as it shall differ from the generated one: deadlines and retries, placement,
     /// volumes, security, and image, resources and environment of the container `profiler`. Whatever else is set is not
     /// taken over. `template.spec.containers` must be there and may be empty.
     // Raw, because Kubernetes' Rust types drop fields that are newer than they are and turn `cpu: 2` into `cpu: "2"`.
-    #[serde(default)]
     #[schemars(schema_with = "schema::job_spec")]
     pub profiling_job: Option<Map<String, Value>>,
 
     /// Part of a DynamoGraphDeployment, with `apiVersion` (either version) and `kind`, that is merged over the
     /// generated one. It may change components that profiling has chosen, not add others. Its `metadata.name` names the
     /// graph; if absent, that is the name of the request with `-dgd` at the end.
-    #[serde(default)]
     #[schemars(schema_with = "schema::embedded_object")]
     pub dgd: Option<Map<String, Value>>,
 }
 
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Features {
     /// Adds Dynamo's planner, which resizes the graph while it runs, with these settings. They go to the planner as
     /// they are, and the planner checks them when it starts. If absent, there is no planner.
-    #[serde(default)]
     #[schemars(schema_with = "schema::opaque")]
     pub planner: Option<Map<String, Value>>,
 

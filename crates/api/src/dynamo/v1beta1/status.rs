@@ -95,16 +95,15 @@ pub enum ProfilingPhase {
 
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct ProfilingResults {
     /// The generated DynamoGraphDeployment as a complete manifest: what `autoApply` creates, and what can be reviewed
     /// and applied by hand without it.
-    #[serde(default)]
     #[schemars(schema_with = "schema::opaque")]
     pub selected_config: Option<Map<String, Value>>,
 
     /// Deprecated: other configurations that were worth considering. Only old profilers deliver any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pareto: Vec<ParetoConfig>,
 }
 

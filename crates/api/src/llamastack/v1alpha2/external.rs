@@ -11,7 +11,7 @@ use crate::meta::schema;
 /// Provider images by API. An image belongs under the API that its metadata declares; an empty list counts as none.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct ExternalProviders {
     /// Images with providers of the API `inference`.
     pub inference: Option<Vec<ExternalProvider>>,
@@ -32,7 +32,6 @@ pub struct ExternalProviders {
     /// Images with providers of the API `post_training`.
     pub post_training: Option<Vec<ExternalProvider>>,
     /// Limit of the volume that all of them are installed into. Absent: 2Gi.
-    #[serde(default)]
     #[schemars(schema_with = "schema::quantity")]
     pub volume_size_limit: Option<Quantity>,
 }

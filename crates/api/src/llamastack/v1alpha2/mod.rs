@@ -1,6 +1,7 @@
 //! `llamastack.io/v1alpha2`: a server whose configuration is generated from providers, models and storage.
 
 mod external;
+mod form;
 mod networking;
 mod providers;
 mod resources;
@@ -118,7 +119,7 @@ pub struct OverrideConfig {
 /// What the operator has found and done.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
     /// Where the object stands, in one word; `conditions` say why.
     pub phase: Option<Phase>,
@@ -131,7 +132,6 @@ pub struct LlamaStackDistributionStatus {
     /// What the running server serves.
     pub distribution_config: Option<DistributionConfig>,
     /// What holds and what does not, each with a reason and what to do about it.
-    #[serde(default)]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
     /// Findings about the spec, the most serious first. Absent: an earlier version of the operator wrote this status.
@@ -167,24 +167,20 @@ pub struct ResolvedDistribution {
 /// The generated configuration.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct ConfigGeneration {
     /// The ConfigMap that holds it.
     pub config_map_name: Option<String>,
     /// When this content was first generated.
-    #[serde(default)]
     #[schemars(schema_with = "schema::time")]
     pub generated_at: Option<Time>,
     /// Number of providers in it.
-    #[serde(default)]
     #[schemars(schema_with = "schema::integer")]
     pub provider_count: Option<i64>,
     /// Number of models, tools and shields that this object adds to it.
-    #[serde(default)]
     #[schemars(schema_with = "schema::integer")]
     pub resource_count: Option<i64>,
     /// Version of its format.
-    #[serde(default)]
     #[schemars(schema_with = "schema::integer")]
     pub config_version: Option<i64>,
 }

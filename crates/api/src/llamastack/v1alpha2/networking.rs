@@ -1,17 +1,14 @@
 //! Port, certificates, exposure and allowed clients of the server.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use kube_derive::KubeSchema;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with_macros::skip_serializing_none;
 
+use super::form::form;
 use super::{AllowedFrom, CaBundle, rules};
 
 /// How the server is reached.
@@ -94,41 +91,14 @@ impl ExposeForm {
     }
 }
 
-impl<'de> Deserialize<'de> for ExposeForm {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Forms;
-
-        impl<'de> Visitor<'de> for Forms {
-            type Value = ExposeForm;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true, false or an object such as `hostname: llama.example.com`")
-            }
-
-            fn visit_bool<E>(self, flag: bool) -> Result<ExposeForm, E> {
-                Ok(ExposeForm::Flag(flag))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ExposeForm, A::Error> {
-                Expose::deserialize(MapAccessDeserializer::new(map)).map(ExposeForm::Detail)
-            }
+form! {
+    ExposeForm,
+    "true, false or an object such as `hostname: llama.example.com`",
+    Expose => ExposeForm::Detail,
+    {
+        fn visit_bool<E>(self, flag: bool) -> Result<ExposeForm, E> {
+            Ok(ExposeForm::Flag(flag))
         }
-
-        deserializer.deserialize_any(Forms)
-    }
-}
-
-/// A schema without a type, because a structural schema cannot have two; its keywords apply to the form that is used.
-impl JsonSchema for ExposeForm {
-    fn schema_name() -> Cow<'static, str> {
-        "ExposeForm".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let expose = Expose::json_schema(generator);
-        json_schema!({
-            "x-kubernetes-preserve-unknown-fields": true,
-            "properties": expose.get("properties"),
-        })
-    }
+    },
+    |expose| { "x-kubernetes-preserve-unknown-fields": true, "properties": expose.get("properties") }
 }

@@ -1,17 +1,16 @@
 //! Providers by API, each API with one provider or a list of them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use schemars::JsonSchema;
+use serde::de::SeqAccess;
+use serde::de::value::SeqAccessDeserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with_macros::skip_serializing_none;
 
 use super::SecretRef;
+use super::form::form;
 use crate::meta::schema;
 
 /// Providers by API. Each is one provider or a list; ids must differ across all APIs.
@@ -80,43 +79,19 @@ impl ProviderForm {
     }
 }
 
-impl<'de> Deserialize<'de> for ProviderForm {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Forms;
-
-        impl<'de> Visitor<'de> for Forms {
-            type Value = ProviderForm;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a provider (an object with `provider` in it) or a list of them")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ProviderForm, A::Error> {
-                Provider::deserialize(MapAccessDeserializer::new(map)).map(|one| ProviderForm::One(Box::new(one)))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<ProviderForm, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(ProviderForm::Many)
-            }
+form! {
+    ProviderForm,
+    "a provider (an object with `provider` in it) or a list of them",
+    Provider => |provider| ProviderForm::One(Box::new(provider)),
+    {
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<ProviderForm, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(list)).map(ProviderForm::Many)
         }
-
-        deserializer.deserialize_any(Forms)
-    }
-}
-
-/// A schema without a type, because a structural schema cannot have two; its keywords apply to the form that is used.
-impl JsonSchema for ProviderForm {
-    fn schema_name() -> Cow<'static, str> {
-        "ProviderForm".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let provider = Provider::json_schema(generator);
-        json_schema!({
-            "x-kubernetes-preserve-unknown-fields": true,
-            "properties": provider.get("properties"),
-            "required": provider.get("required"),
-            "items": provider,
-        })
+    },
+    |provider| {
+        "x-kubernetes-preserve-unknown-fields": true,
+        "properties": provider.get("properties"),
+        "required": provider.get("required"),
+        "items": provider,
     }
 }

@@ -2,15 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with_macros::skip_serializing_none;
 
+use super::form::form;
 use crate::meta::schema;
 
 /// What the server registers when it starts.
@@ -69,44 +67,20 @@ impl ModelForm {
     }
 }
 
-impl<'de> Deserialize<'de> for ModelForm {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Forms;
-
-        impl<'de> Visitor<'de> for Forms {
-            type Value = ModelForm;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a model or an object with `name` in it")
-            }
-
-            fn visit_str<E>(self, name: &str) -> Result<ModelForm, E> {
-                Ok(ModelForm::Name(name.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelForm, A::Error> {
-                Model::deserialize(MapAccessDeserializer::new(map)).map(|model| ModelForm::Model(Box::new(model)))
-            }
+form! {
+    ModelForm,
+    "the name of a model or an object with `name` in it",
+    Model => |model| ModelForm::Model(Box::new(model)),
+    {
+        fn visit_str<E>(self, name: &str) -> Result<ModelForm, E> {
+            Ok(ModelForm::Name(name.to_owned()))
         }
-
-        deserializer.deserialize_any(Forms)
-    }
-}
-
-/// A schema without a type, because a structural schema cannot have two; its keywords apply to the form that is used.
-impl JsonSchema for ModelForm {
-    fn schema_name() -> Cow<'static, str> {
-        "ModelForm".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let model = Model::json_schema(generator);
-        json_schema!({
-            "description": "The name of a model, or an object with `name` and what else is known of it.",
-            "x-kubernetes-preserve-unknown-fields": true,
-            "minLength": 1,
-            "properties": model.get("properties"),
-            "required": model.get("required"),
-        })
+    },
+    |model| {
+        "description": "The name of a model, or an object with `name` and what else is known of it.",
+        "x-kubernetes-preserve-unknown-fields": true,
+        "minLength": 1,
+        "properties": model.get("properties"),
+        "required": model.get("required"),
     }
 }

@@ -12,7 +12,7 @@ use crate::meta::schema;
 /// How the server runs.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Workload {
     /// Number of server pods, 1 unless given. While `autoscaling` is set it is only a floor for the autoscaler.
     #[schemars(extend("default" = 1))]
@@ -22,7 +22,6 @@ pub struct Workload {
     pub workers: Option<i32>,
     /// Requests and limits. Where no request is given: one CPU for each worker and 1Gi of memory. Where `workers` is set
     /// and no limit is given, the limit equals the request.
-    #[serde(default)]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
     /// Scaling by a HorizontalPodAutoscaler. Absent: `replicas` counts.
@@ -32,7 +31,6 @@ pub struct Workload {
     /// Limit on voluntary evictions. Absent: the operator makes one when more than one replica can run.
     pub pod_disruption_budget: Option<DisruptionBudget>,
     /// How pods spread over zones and nodes. Absent: pods of several replicas avoid each other where that is possible.
-    #[serde(default)]
     #[schemars(schema_with = "schema::spread_constraints")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
     /// Changes to the pod and its container.
@@ -42,10 +40,9 @@ pub struct Workload {
 /// A PersistentVolumeClaim for the server's data.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct VolumeStorage {
     /// Size of the claim. Absent: 10Gi.
-    #[serde(default)]
     #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
     /// Where the volume appears in the container, `/.llama` unless given.
@@ -56,14 +53,13 @@ pub struct VolumeStorage {
 /// Changes to the pod and its container.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Overrides {
     /// An existing ServiceAccount to run under. Absent: the operator makes one for this server.
     pub service_account_name: Option<String>,
     /// Seconds that the server has to finish its work when a pod is stopped; 0 stops it at once. Absent: 30.
     pub termination_grace_period_seconds: Option<i64>,
     /// Environment variables, placed after those of the operator.
-    #[serde(default)]
     #[schemars(schema_with = "schema::env")]
     pub env: Option<Vec<EnvVar>>,
     /// Replaces the command that starts the server.
@@ -71,11 +67,9 @@ pub struct Overrides {
     /// Replaces the arguments of that command.
     pub args: Option<Vec<String>>,
     /// Volumes of the pod, beside those of the operator.
-    #[serde(default)]
     #[schemars(schema_with = "schema::volumes")]
     pub volumes: Option<Vec<Volume>>,
     /// Mounts of the server's container, beside those of the operator.
-    #[serde(default)]
     #[schemars(schema_with = "schema::volume_mounts")]
     pub volume_mounts: Option<Vec<VolumeMount>>,
 }
