@@ -1,5 +1,7 @@
 //! Converts objects between the versions of a family, even the partial objects that server-side apply sends.
 
+pub(crate) mod tree;
+
 use serde_json::{Map, Value};
 
 use crate::{Family, dynamo, llamastack};

@@ -77,10 +77,9 @@ impl Family {
     }
 
     pub const fn storage_version(self) -> &'static str {
-        match self {
-            Self::Dgdr | Self::Dgd => "v1beta1",
-            Self::Llsd => "v1alpha2",
-            Self::Va => "v1alpha1",
+        match self.served_versions() {
+            [.., last] => last,
+            [] => "",
         }
     }
 }

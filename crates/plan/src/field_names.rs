@@ -2,11 +2,11 @@
 
 use steersman_api::Family;
 use steersman_api::convert::{StoredPlace, shared_fields};
-use steersman_reconcile::{FieldNames, FieldPath, MovedField, path};
+use steersman_reconcile::{FieldNames, MovedField, path};
 
 /// Paths for objects written in `version`. An unknown version counts as the stored one.
 pub fn field_names(family: Family, version: &str) -> FieldNames {
-    let below_spec = |fields: &[&'static str]| path!(spec).join(FieldPath::of_fields(fields).segments());
+    let below_spec = |fields: &[&'static str]| fields.iter().fold(path!(spec), |path, field| path.field(*field));
     let fields: Vec<MovedField> = shared_fields(family, version)
         .into_iter()
         .map(|field| MovedField {

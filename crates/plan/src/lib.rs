@@ -9,8 +9,16 @@ pub mod llamastack;
 pub mod oci;
 pub mod pods;
 pub mod preflight;
-mod review;
 pub mod variant;
 
 pub use field_names::field_names;
-pub use review::Review;
+
+use steersman_reconcile::{FieldError, Message};
+
+/// The result of validating an object for admission. An object without errors is accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Review {
+    pub errors: Vec<FieldError>,
+    /// Complete texts, each with its field.
+    pub warnings: Vec<Message>,
+}

@@ -1,8 +1,6 @@
 //! Decodes a part of a stored object into one of our types. An error names the field and never a value: the value may be a
 //! secret.
 
-use std::fmt;
-
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
@@ -11,18 +9,13 @@ use crate::FieldPath;
 
 /// The path and cause of a value that does not fit its type. The object may be stored under the schema of another
 /// version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {cause}")]
 pub struct DecodeError {
     /// For example `spec.workload.replicas`.
     pub path: FieldPath,
     /// For example `invalid type: string (a value), expected i32`.
     pub cause: String,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.path, self.cause)
-    }
 }
 
 /// `at` is the path of the part, such as `spec`.

@@ -68,7 +68,6 @@ impl FieldError {
         self.message.clone().then(self.remedy.clone())
     }
 
-    /// The path and the sentence.
     pub fn text(&self) -> Message {
         Message::from(&self.path).with(": ").with(self.sentence())
     }

@@ -2,13 +2,11 @@
 //! `steersman-plan` and the machinery in `steersman-runtime` share these types and know nothing of each other.
 
 mod decode;
-mod event;
 mod field_error;
 mod finding;
 mod lookup;
 mod message;
 mod name;
-mod outcome;
 mod path;
 mod plan;
 pub mod quantity;
@@ -18,12 +16,10 @@ pub mod quantity;
 pub const ADOPTED_LABEL: &str = "steersman.dev/adopted";
 
 pub use decode::{DecodeError, decode};
-pub use event::{Event, EventType};
 pub use field_error::{Cause, FieldError};
 pub use finding::{Finding, Severity, join_sentences, sentences};
 pub use lookup::Lookup;
 pub use message::Message;
 pub use name::{NamespacedName, ObjectId};
-pub use outcome::{Failure, Outcome};
 pub use path::{FieldNames, FieldPath, MovedField, Segment};
-pub use plan::{Plan, Requeue, Write, WriteOp};
+pub use plan::{Event, EventType, Failure, Outcome, Plan, Requeue, Write, WriteOp};

@@ -37,11 +37,8 @@ impl Message {
 
     /// `a, b, c`.
     pub fn list(paths: impl IntoIterator<Item = FieldPath>) -> Self {
-        let joined = paths.into_iter().fold(None, |list: Option<Self>, path| match list {
-            Some(list) => Some(list.with(", ").with(path)),
-            None => Some(path.into()),
-        });
-        joined.unwrap_or_default()
+        let paths = paths.into_iter().map(Self::from);
+        paths.reduce(|list, path| list.with(", ").with(path)).unwrap_or_default()
     }
 
     /// Appends a sentence. Adds a full stop first if the message lacks one, as one that ends in a list does.

@@ -10,7 +10,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub enum Segment {
     /// A field of an object, or a key of a map whose keys are written like fields.
     Field(Cow<'static, str>),
-    /// An entry of a list.
     Index(usize),
     /// A key of a map whose keys are written in brackets, such as the annotations.
     Key(String),
@@ -29,11 +28,6 @@ macro_rules! path {
 }
 
 impl FieldPath {
-    /// Builds a path from names known at compile time, such as a row of a conversion table.
-    pub fn of_fields(fields: &[&'static str]) -> Self {
-        Self(fields.iter().map(|field| Segment::Field(Cow::Borrowed(field))).collect())
-    }
-
     #[must_use]
     pub fn field(&self, name: impl Into<Cow<'static, str>>) -> Self {
         self.then(Segment::Field(name.into()))
@@ -56,10 +50,7 @@ impl FieldPath {
     }
 
     fn then(&self, segment: Segment) -> Self {
-        let mut segments = Vec::with_capacity(self.0.len() + 1);
-        segments.extend(self.0.iter().cloned());
-        segments.push(segment);
-        Self(segments)
+        self.join(&[segment])
     }
 
     pub fn segments(&self) -> &[Segment] {

@@ -1,11 +1,11 @@
-//! The plan for one object: the writes, events and findings that a reconcile results in.
+//! The plan for one object, the writes, events and findings that a reconcile results in, and its outcome.
 
 use std::time::Duration;
 
 use kube_core::{DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
-use crate::{Event, Finding};
+use crate::{Finding, ObjectId};
 
 /// Without writes, events and findings, the object is as it should be.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,7 +30,6 @@ impl<R> Plan<R> {
     }
 }
 
-/// A write to the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOp {
     /// An object that the user's object controls. It is garbage-collected with it.
@@ -76,4 +75,59 @@ pub enum Requeue {
     #[default]
     AwaitChange,
     After(Duration),
+}
+
+/// An event on the user's object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub type_: EventType,
+    /// CamelCase, as the Events API expects it.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    Normal,
+    Warning,
+}
+
+impl EventType {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+impl Event {
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: EventType::Normal, reason, message: message.into() }
+    }
+
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: EventType::Warning, reason, message: message.into() }
+    }
+}
+
+/// The result of carrying out a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Number of objects written or deleted.
+    pub written: usize,
+    /// The first failure; the writes after it were not tried.
+    pub failure: Option<Failure>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: {message}")]
+pub struct Failure {
+    pub object: ObjectId,
+    /// The answer of the API server, or why it could not be asked.
+    pub message: String,
+    /// A retry may help; an object that the API server rejected stays rejected.
+    pub transient: bool,
+    /// Another writer changed the object first. The next reconcile sees the change, so there is nothing to report.
+    pub conflict: bool,
 }

@@ -1,4 +1,4 @@
-//! Replaces the placeholders of `meta::core_schema` by the API server's definitions of Kubernetes' own types.
+//! Replaces the placeholders of `meta::schema` by the API server's definitions of Kubernetes' own types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::CrdError;
 use super::schema::subschemas;
 use crate::meta::conditions::{MESSAGE_LIMIT, REASON_LIMIT};
-use crate::meta::core_schema::CORE;
+use crate::meta::schema::CORE;
 
 /// Definitions that a test of the operator's suite writes from the API server's OpenAPI, without descriptions.
 const STORED: &str = include_str!("../../schemas/core.json");

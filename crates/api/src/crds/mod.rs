@@ -18,7 +18,6 @@ use crate::{Family, dynamo, llamastack, variant};
 
 pub use self::core::WRITTEN_BY_HAND;
 
-/// Families with a CRD.
 pub const FAMILIES: [Family; 3] = [Family::Dgdr, Family::Llsd, Family::Va];
 
 #[derive(Clone, Debug, Default)]

@@ -68,16 +68,12 @@ fn tidy_fields(fields: &mut Map<String, Value>) {
     if fields.get("format").and_then(Value::as_str).is_some_and(is_foreign_format) {
         fields.remove("format");
     }
-    match fields.get("additionalProperties") {
-        // The API server prunes unknown fields instead of rejecting the object.
-        Some(Value::Bool(false)) => {
-            fields.remove("additionalProperties");
-        }
-        Some(Value::Bool(true)) => {
-            fields.remove("additionalProperties");
+    // The API server prunes unknown fields instead of rejecting the object.
+    if let Some(preserve) = fields.get("additionalProperties").and_then(Value::as_bool) {
+        fields.remove("additionalProperties");
+        if preserve {
             fields.insert(PRESERVE.to_owned(), true.into());
         }
-        _ => {}
     }
 }
 

@@ -4,6 +4,5 @@
 //! it would replace that of the field.
 
 pub mod convert;
-mod schema;
 pub mod v1alpha1;
 pub mod v1beta1;

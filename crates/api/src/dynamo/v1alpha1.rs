@@ -7,11 +7,13 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with_macros::skip_serializing_none;
 
-use super::schema;
+use crate::meta::schema;
 
 /// What to serve and how to profile it. In v1beta1 most of what `profilingConfig.config` holds here has fields of its
 /// own.
+#[skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
 #[kube(
@@ -45,7 +47,6 @@ pub struct DynamoGraphDeploymentRequestSpec {
     pub backend: Backend,
 
     /// Whether the graph gets simulated workers, which need no GPU, in place of real ones. Default false.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = false))]
     pub use_mocker: Option<bool>,
 
@@ -54,24 +55,20 @@ pub struct DynamoGraphDeploymentRequestSpec {
 
     /// Version of the Dynamo runtime, `MAJOR.MINOR.PATCH`, for all components of the generated graph that do not name
     /// their own. If absent, the tag of the profiler's image says it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})$"))]
     pub runtime_version_override: Option<String>,
 
     /// Deprecated and without effect: GPUs are discovered whenever the operator may look at nodes. Default true.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = true))]
     pub enable_gpu_discovery: Option<bool>,
 
     /// Whether the generated graph is created without being asked again. Default false, unlike in v1beta1: the graph
     /// then waits in the status for review.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = false))]
     pub auto_apply: Option<bool>,
 
     /// Wishes for the created graph. All are kept, but only `workersImage` can have an effect; `overrides.dgd` of
     /// v1beta1 changes name, labels and annotations of the graph.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment_overrides: Option<DeploymentOverrides>,
 }
 
@@ -84,18 +81,18 @@ pub enum Backend {
     Trtllm,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfilingConfig {
     /// Settings of the profiler. Latencies and lengths under `sla`, the volume under `deployment.modelCache` and the
     /// object `planner` are what v1beta1 has fields for; the rest is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::opaque")]
     pub config: Option<Map<String, Value>>,
 
     /// A ConfigMap with a graph to begin with, mounted into the profiling container under `/config`. If absent, the
     /// profiler brings its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<ConfigMapKey>,
 
     /// Image of the profiling container; becomes `image` in v1beta1.
@@ -103,60 +100,56 @@ pub struct ProfilingConfig {
 
     /// Name of a PersistentVolumeClaim, in the namespace of the request, that keeps everything profiling writes. If
     /// absent, only the results outlive the Job.
-    #[serde(rename = "outputPVC", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "outputPVC")]
     pub output_pvc: Option<String>,
 
     /// Requests and limits of the profiling container. If absent, the operator's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::resource_requirements")]
+    #[serde(default)]
+    #[schemars(schema_with = "schema::resources")]
     pub resources: Option<Map<String, Value>>,
 
     /// Taints that the profiling pod puts up with. If absent, none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::tolerations")]
     pub tolerations: Option<Vec<Map<String, Value>>>,
 
     /// Labels that a node must have for the profiling pod. If absent, any node will do.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct ConfigMapKey {
     /// Name of the ConfigMap, in the namespace of the request.
     pub name: String,
 
     /// The key whose value is the file. Default `disagg.yaml`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "disagg.yaml"))]
     pub key: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentOverrides {
     /// Kept without effect: the graph is called like the request with `-dgd` at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
     /// Kept without effect: the graph lives in the namespace of the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 
     /// Kept without effect.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
 
     /// Kept without effect.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
 
     /// Image that takes the place of `profilingConfig.profilerImage` if that is empty; becomes `image` in v1beta1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_image: Option<String>,
 }
 
 /// How far the request has come. Written by the operator only.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DynamoGraphDeploymentRequestStatus {
@@ -165,29 +158,25 @@ pub struct DynamoGraphDeploymentRequestStatus {
     pub state: State,
 
     /// The engine, for display.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
 
     /// The `metadata.generation` that this status speaks of.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// The single steps, as in v1beta1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::unmarked_conditions")]
+    #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
     /// Where the profiler's data lies, as `configmap/` and a name. Absent until profiling has ended well.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub profiling_results: Option<String>,
 
     /// The generated DynamoGraphDeployment as a complete manifest. Absent until profiling has ended well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::embedded_object")]
     pub generated_deployment: Option<Map<String, Value>>,
 
     /// The created graph. Absent while there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment: Option<Deployment>,
 }
 
@@ -202,15 +191,14 @@ pub enum State {
     Failed,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deployment {
     /// Name of the graph.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
     /// Namespace of the graph, which is that of the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 
     /// How the graph itself does.
@@ -218,7 +206,6 @@ pub struct Deployment {
     pub state: DeploymentState,
 
     /// Whether the operator has created the graph.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<bool>,
 }
 

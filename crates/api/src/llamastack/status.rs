@@ -6,8 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 
-use super::schema;
+use crate::meta::schema;
 
 /// Where the object stands: `Pending` until the distribution is resolved, `Initializing` while the server starts, `Ready`
 /// once it answers, `Failed` when something has to be done first, `Terminating` while the object is being deleted.
@@ -21,34 +22,30 @@ pub enum Phase {
 }
 
 /// Who runs here, in which version.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct VersionInfo {
     /// Version of the operator that wrote this status.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_version: Option<String>,
     /// Version that the server reports of itself. The last known one stays while the server does not answer; absent until
     /// it has answered once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llama_stack_server_version: Option<String>,
     /// When these versions were last written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub last_updated: Option<Time>,
 }
 
 /// What the server serves, as it says itself.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DistributionConfig {
     /// Name of the distribution that runs, or `custom` where the object names an image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_distribution: Option<String>,
     /// Names of distributions that this operator knows, each with its image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_distributions: Option<BTreeMap<String, String>>,
     /// Providers that the running server has loaded, with their health.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub providers: Option<Vec<ProviderInfo>>,
 }
 

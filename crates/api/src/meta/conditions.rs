@@ -39,6 +39,12 @@ pub struct Statement {
     pub message: String,
 }
 
+impl Statement {
+    pub fn new(type_: &str, truth: Truth, reason: &str, message: impl Into<String>) -> Self {
+        Self { type_: type_.to_owned(), truth, reason: reason.to_owned(), message: message.into() }
+    }
+}
+
 /// Effect of setting a condition; only a transition deserves an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -50,12 +56,12 @@ pub enum Change {
 /// Sets one condition of the object's `generation`. An existing condition keeps its position, a new one is added at the end.
 pub fn set(conditions: &mut Vec<Condition>, statement: &Statement, generation: Option<i64>, now: Timestamp) -> Change {
     let Some(place) = conditions.iter().position(|known| known.type_ == statement.type_) else {
-        conditions.push(condition(statement, generation, Time(whole_seconds(now))));
+        conditions.push(condition(statement, generation, whole_seconds(now)));
         return Change::Transitioned;
     };
     let old = &conditions[place];
     let transitioned = old.status != statement.truth.as_str();
-    let since = if transitioned { Time(whole_seconds(now)) } else { old.last_transition_time.clone() };
+    let since = if transitioned { whole_seconds(now) } else { old.last_transition_time.clone() };
     let new = condition(statement, generation, since);
     let change = match (transitioned, *old == new) {
         (true, _) => Change::Transitioned,
@@ -87,7 +93,6 @@ pub fn in_order(mut conditions: Vec<Condition>, order: &[&str]) -> Vec<Condition
     conditions
 }
 
-/// Removes a condition, and returns whether it existed.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|known| known.type_ != type_);
@@ -110,8 +115,8 @@ fn condition(statement: &Statement, generation: Option<i64>, since: Time) -> Con
 }
 
 /// The API server stores whole seconds: with a fraction every comparison with the stored object would differ.
-fn whole_seconds(now: Timestamp) -> Timestamp {
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
+pub fn whole_seconds(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 /// Makes a reason match `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`. Reasons may come from containers and other controllers,

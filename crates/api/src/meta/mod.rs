@@ -1,7 +1,7 @@
 //! Types and schemas that all families share.
 
 pub mod conditions;
-pub mod core_schema;
+pub mod schema;
 mod sensitive;
 mod server_version;
 

@@ -39,10 +39,8 @@ impl FromStr for ServerVersion {
     fn from_str(given: &str) -> Result<Self, UnreadableVersion> {
         let bare = given.strip_prefix('v').unwrap_or(given);
         let core = bare.split(['-', '+']).next().unwrap_or(bare);
-        let mut parts = core.split('.');
-        match (parts.next().and_then(number), parts.next().and_then(number), parts.next(), parts.next()) {
-            (Some(major), Some(minor), None, None) => Ok(Self { major, minor }),
-            (Some(major), Some(minor), Some(patch), None) if number(patch).is_some() => Ok(Self { major, minor }),
+        match core.split('.').map(number).collect::<Option<Vec<_>>>().as_deref() {
+            Some(&[major, minor] | &[major, minor, _]) => Ok(Self { major, minor }),
             _ => Err(UnreadableVersion { given: given.to_owned() }),
         }
     }

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube_derive::{CustomResource, KubeSchema};
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 
-use crate::meta::core_schema::{conditions_by_type, core_type};
+use crate::meta::schema;
 
 /// What to scale, within which bounds, and what is known about its speed and cost.
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "llmd.ai",
@@ -57,7 +59,6 @@ use crate::meta::core_schema::{conditions_by_type, core_type};
 #[serde(rename_all = "camelCase")]
 pub struct VariantAutoscalingSpec {
     /// The workload whose replicas are decided. It lives in the namespace of this object and may have any name. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_target_ref: Option<ScaleTargetRef>,
 
     /// Name of the model as the serving engine reports it in its metrics (label `model_name`). All variants with the same
@@ -68,27 +69,25 @@ pub struct VariantAutoscalingSpec {
 
     /// Identifier of the variant for people and dashboards: model, accelerator and count joined by hyphens, for example
     /// `meta/llama-3.1-8b-H100-SXM-4`. Nothing is decided by it.
-    #[serde(default, rename = "variantID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "variantID")]
     #[schemars(length(min = 1), regex(pattern = r"^.+-[A-Za-z0-9_-]+-[1-9][0-9]*$"))]
     pub variant_id: Option<String>,
 
     /// Type of accelerator that a replica runs on; a key of the ConfigMap of unit costs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub accelerator: Option<String>,
 
     /// How many accelerators one replica occupies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "at_least_one")]
     pub accelerator_count: Option<i64>,
 
     /// Where the service level of the model is written down.
-    #[serde(default, rename = "sloClassRef", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "sloClassRef")]
     pub slo_class_ref: Option<SloClassRef>,
 
     /// How fast the variant is. With it the replicas are computed from a queueing model and the service level; without it,
     /// from how saturated the running replicas are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant_profile: Option<VariantProfile>,
 
     /// Price of one replica, as a decimal number in any currency that all variants share. The cheaper of two variants that
@@ -103,13 +102,12 @@ pub struct VariantAutoscalingSpec {
     pub min_replicas: i32,
 
     /// Never more replicas than this; without it there is no upper bound, unless the limiter counts accelerators.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_replicas: Option<i32>,
 
     /// Not accepted any more. It stood for several variants in one object; give each accelerator an object of its own, with
     /// `scaleTargetRef`, `variantID`, `accelerator`, `acceleratorCount` and `variantProfile`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "first_generation")]
     pub model_profile: Option<Value>,
 }
@@ -125,12 +123,11 @@ fn default_cost() -> String {
 }
 
 /// A workload with a scale subresource.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleTargetRef {
     /// Group and version, for example `apps/v1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub api_version: Option<String>,
     /// For example `Deployment`.
@@ -142,8 +139,7 @@ pub struct ScaleTargetRef {
 }
 
 /// A key of a ConfigMap.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SloClassRef {
     /// Name of the ConfigMap.
@@ -155,8 +151,7 @@ pub struct SloClassRef {
 }
 
 /// Measured performance of one replica.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantProfile {
     /// How many requests one replica works on at the same time.
@@ -167,8 +162,7 @@ pub struct VariantProfile {
 }
 
 /// Numbers are decimal texts, so that no tool on the way rounds them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfParms {
     /// Time per output token in milliseconds: `alpha` plus `beta` for each request in the batch.
@@ -180,21 +174,17 @@ pub struct PerfParms {
 }
 
 /// What was seen, decided and done.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantAutoscalingStatus {
     /// What runs now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_alloc: Option<CurrentAlloc>,
     /// What should run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_optimized_alloc: Option<DesiredOptimizedAlloc>,
     /// How the decision came about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionStory>,
     /// Whether the decision has reached those who act on it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actuation: Option<Actuation>,
     /// Settings that hold for this object and cannot be used as they are; condition `ConfigurationValid` describes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -202,13 +192,12 @@ pub struct VariantAutoscalingStatus {
     pub config_faults: Vec<ConfigFault>,
     /// What stands in the way, and what does not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions_by_type")]
+    #[schemars(schema_with = "schema::conditions_by_type")]
     pub conditions: Vec<Condition>,
 }
 
 /// The replicas of the workload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentAlloc {
     /// Replicas that the workload has.
@@ -217,101 +206,83 @@ pub struct CurrentAlloc {
 }
 
 /// The last decision.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
-#[serde(rename_all = "camelCase")]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DesiredOptimizedAlloc {
     /// When the decision was last confirmed or changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schema::time")]
     pub last_run_time: Option<Time>,
     /// Type of accelerator that the replicas run on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<String>,
     /// Replicas that the workload should have; absent until the first decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub num_replicas: Option<i32>,
     /// The last change of the decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<LastUpdate>,
 }
 
 /// One change of the decision.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
-#[serde(rename_all = "camelCase")]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LastUpdate {
     /// When the number or the reason changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schema::time")]
     pub update_time: Option<Time>,
     /// Replicas after the change less those before it; 0 if only the reason changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -10000, max = 10000))]
     pub num_replicas_changed: Option<i32>,
     /// Why this number, in words for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// `reason` without what `minReplicas` or `maxReplicas` changed afterwards; absent if they changed nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unclamped_reason: Option<String>,
 }
 
 /// How a number came about, stage by stage. It is written when the number changes, or what stands in its way; figures are
 /// those of that moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
-#[serde(rename_all = "camelCase")]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DecisionStory {
     /// When this was written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schema::time")]
     pub time: Option<Time>,
     /// Replicas that the load asks for where nothing limits them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub wanted: Option<i32>,
     /// Replicas that were decided.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub granted: Option<i32>,
     /// The stage that fixed the number: `signal`, `solver`, `limits` or `hold`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     /// The workload that the number was decided for. A number that was decided for another workload is not applied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_target_ref: Option<DecidedTarget>,
     /// What led to the number, as codes for programs. `signal`, `limits` and `hold` say the same to people, and their
     /// wording may change.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 16))]
     pub factors: Vec<DecisionFactor>,
     /// What the metrics say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// What that asks for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub need: Option<String>,
     /// What it means for this variant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub solver: Option<String>,
     /// Bounds and rules that changed the number.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 8))]
     pub limits: Vec<String>,
     /// What is not known or not yet done, and keeps the number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
 }
 
 /// The workload of a decision, as `spec.scaleTargetRef` named it then.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DecidedTarget {
     /// Group and version, if they were given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// Kind of the workload.
     pub kind: String,
@@ -320,8 +291,8 @@ pub struct DecidedTarget {
 }
 
 /// One thing that led to a decision. Two decisions with the same factors have the same explanation, whatever the load is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionFactor {
     /// The stage that it belongs to: `signal`, `limits` or `hold`.
@@ -329,35 +300,28 @@ pub struct DecisionFactor {
     /// One word in CamelCase, for example `MaxReplicas`, `AcceleratorsShort` or `MetricsStale`.
     pub code: String,
     /// Name of the `VariantAutoscaling` that it is about, if that is one of the same model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// Name of the pod that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// The model that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Type of the accelerator that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<String>,
     /// Key of the ConfigMap entry that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The bound for `MaxReplicas` and `MinReplicas`; for `WorkloadUnmoved` the replicas that the workload stays at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
 }
 
 /// One setting that cannot be used as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigFault {
     /// One word in CamelCase, for example `ConfigValueInvalid`.
     pub code: String,
     /// The ConfigMap with the setting; absent if it comes from the environment or from no single ConfigMap.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapReference>,
     /// Keys of the ConfigMap; several if their values contradict each other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -365,8 +329,7 @@ pub struct ConfigFault {
 }
 
 /// A ConfigMap in any namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapReference {
     /// Its namespace.
@@ -376,8 +339,7 @@ pub struct ConfigMapReference {
 }
 
 /// The state of acting on the decision.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(crates(kube_core = "::kube_core"))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Actuation {
     /// True once the decision was published or carried out.
@@ -385,14 +347,14 @@ pub struct Actuation {
 }
 
 fn at_least_one(_: &mut SchemaGenerator) -> Schema {
-    schemars::json_schema!({ "type": "integer", "minimum": 1 })
+    json_schema!({ "type": "integer", "minimum": 1 })
 }
 
 /// The shape of the field. A rule over fields of unknown content would be evaluated at every update, so that an object of the
 /// first generation could neither be labelled nor lose its finalizers.
 fn first_generation(_: &mut SchemaGenerator) -> Schema {
     let texts = || serde_json::json!({ "type": "object", "additionalProperties": { "type": "string" } });
-    schemars::json_schema!({
+    json_schema!({
         "type": "object",
         "properties": {
             "accelerators": {
@@ -412,8 +374,4 @@ fn first_generation(_: &mut SchemaGenerator) -> Schema {
             },
         },
     })
-}
-
-fn time(_: &mut SchemaGenerator) -> Schema {
-    core_type("io.k8s.apimachinery.pkg.apis.meta.v1.Time")
 }

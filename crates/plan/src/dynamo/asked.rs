@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 use steersman_api::Family;
 use steersman_api::convert::convert;
+pub use steersman_api::dynamo::convert::CONFIG_MAP_REF;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, Phase};
 
 use super::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
@@ -19,7 +20,6 @@ pub fn given(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
 
-/// An absent field counts as true.
 pub fn auto_apply(object: &ObservedObject) -> bool {
     object.spec.auto_apply.unwrap_or(true)
 }
@@ -28,12 +28,10 @@ pub fn simulated(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
     spec.features.as_ref().and_then(|features| features.mocker.as_ref()?.enabled).unwrap_or_default()
 }
 
-/// The graph in `overrides.dgd`.
 pub fn graph_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&Map<String, Value>> {
     spec.overrides.as_ref()?.dgd.as_ref()
 }
 
-/// The claim with the model cache.
 pub fn model_cache(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&str> {
     given(spec.model_cache.as_ref()?.pvc_name.as_deref())
 }
@@ -42,7 +40,6 @@ pub fn phase(object: &ObservedObject) -> Option<Phase> {
     object.status.as_ref().and_then(|status| status.phase)
 }
 
-/// Whether the status names a profiling Job.
 pub fn has_job(object: &ObservedObject) -> bool {
     object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some())
 }
@@ -61,7 +58,6 @@ pub struct Kept {
 
 /// Prefix of all annotations with fields of v1alpha1.
 const KEPT: &str = "nvidia.com/dgdr-";
-pub const CONFIG_MAP_REF: &str = "nvidia.com/dgdr-config-map-ref";
 
 pub const CONFIG_KEY: &str = "disagg.yaml";
 

@@ -60,7 +60,7 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
         config_map(snapshot, &kept),
         operator_image(snapshot),
         cluster_role(snapshot),
-        hardware::complete(spec.hardware.as_ref(), &snapshot.hardware).err().map(undiscovered),
+        undiscovered(snapshot),
     ];
     Checks { wrong: wrong.collect(), missing: missing.into_iter().flatten().map(of_generation).collect() }
 }
@@ -89,9 +89,10 @@ fn lacking(problem: ReportedProblem, message: String, remedy: &str) -> Obstacle 
 }
 
 /// The reason is the code of the problem; the text may count nodes, which change.
-fn undiscovered(finding: Finding) -> Obstacle {
+fn undiscovered(snapshot: &Snapshot) -> Option<Obstacle> {
+    let finding = hardware::complete(snapshot.object.spec.hardware.as_ref(), &snapshot.hardware).err()?;
     let problem = ReportedProblem { reason: finding.reason.to_owned(), ..ReportedProblem::default() };
-    Obstacle { finding, problem }
+    Some(Obstacle { finding, problem })
 }
 
 fn model_cache(snapshot: &Snapshot) -> Option<Obstacle> {

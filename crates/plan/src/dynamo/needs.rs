@@ -16,15 +16,13 @@ pub struct Needs {
     pub additional: Vec<String>,
     /// The claims that the request names. Once profiling has begun, the pod reports a missing one.
     pub claims: bool,
-    /// The ClusterRole of profiling Jobs.
     pub cluster_role: bool,
-    /// The GPUs of the cluster.
     pub hardware: bool,
 }
 
 /// Whether a Job that is not in the store is read from the API server: a Job of another owner lacks our label.
 pub fn confirms_job(object: &ObservedObject) -> bool {
-    let may_create = match asked::phase(object).unwrap_or(Phase::Pending) {
+    let may_create = match asked::phase(object).unwrap_or_default() {
         Phase::Pending | Phase::Profiling => true,
         Phase::Failed => !asked::has_job(object),
         Phase::Ready | Phase::Deploying | Phase::Deployed => false,

@@ -31,7 +31,7 @@ pub fn plan(observed: &Snapshot) -> Plan {
         return Plan { writes: patch.into_iter().collect(), ..Plan::empty(step) };
     }
     if patch.is_some() {
-        let phase = asked::phase(&observed.object).unwrap_or(Phase::Pending);
+        let phase = asked::phase(&observed.object).unwrap_or_default();
         step.otherwise.get_or_insert_with(|| {
             let reported = observed.object.status.as_ref().map(|status| status.reported.clone()).unwrap_or_default();
             Box::new(Step { reported, ..Step::to(phase, &observed.object) })
@@ -103,7 +103,8 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &Step) -> Vec<WriteOp>
         _ => Vec::new(),
     };
     if let Act::Graph(graph) = &step.act {
-        writes.extend(create(Value::Object(graph.clone())).map(WriteOp::Unowned));
+        let graph = dynamic(Value::Object(graph.clone()));
+        writes.extend(graph.map(|graph| WriteOp::Unowned(Write::CreateOnce(graph))));
     }
     writes
 }
@@ -130,7 +131,7 @@ fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
         uid: binding.uid.clone(),
         version: None,
     });
-    let job = create(profile_job::job(expected, image)).map(WriteOp::Owned);
+    let job = dynamic(profile_job::job(expected, image)).map(|job| WriteOp::Owned(Write::CreateOnce(job)));
     [stale, other].into_iter().flatten().chain(account_of(expected)).chain(job).collect()
 }
 
@@ -138,23 +139,18 @@ fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
 fn account_of(expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let Some(role) = &expected.settings.profiling_cluster_role else { return Vec::new() };
-    let both = [account::account(object), account::binding(object, role)];
-    both.into_iter().filter_map(apply).map(WriteOp::Unowned).collect()
+    applied([account::account(object), account::binding(object, role)])
 }
 
 fn additional(expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let followed = asked::generated(object).is_none() && !phase::is_unseen(object);
     let own = expected.graph.as_ref().filter(|found| followed || graph::claim(object, found) == Claim::Ours);
-    graph::additional(object, own, &expected.additional).into_iter().filter_map(apply).map(WriteOp::Unowned).collect()
+    applied(graph::additional(object, own, &expected.additional))
 }
 
-fn apply(object: Value) -> Option<Write> {
-    dynamic(object).map(Write::Apply)
-}
-
-fn create(object: Value) -> Option<Write> {
-    dynamic(object).map(Write::CreateOnce)
+fn applied(objects: impl IntoIterator<Item = Value>) -> Vec<WriteOp> {
+    objects.into_iter().filter_map(dynamic).map(|object| WriteOp::Unowned(Write::Apply(object))).collect()
 }
 
 /// Returns None for an object without valid metadata, which only a user's manifest can lack.

@@ -11,13 +11,7 @@ pub fn contains(object: &ObservedObject, problem: &ReportedProblem) -> bool {
 
 /// A failed write. Another generation of the request is another attempt.
 pub fn failed_write(reason: &str, failure: &Failure, generation: Option<i64>) -> ReportedProblem {
-    ReportedProblem {
-        reason: reason.to_owned(),
-        kind: Some(failure.object.kind.clone()),
-        name: Some(failure.object.name.name.clone()),
-        generation,
-        ..ReportedProblem::default()
-    }
+    ReportedProblem { generation, ..about(reason, &failure.object.kind, &failure.object.name.name) }
 }
 
 pub fn about(reason: &str, kind: &str, name: &str) -> ReportedProblem {

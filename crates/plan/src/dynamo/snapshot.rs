@@ -27,16 +27,13 @@ pub struct Snapshot {
     pub graph_pods: Vec<ObservedPod>,
     /// The existing ConfigMaps with the names of those generated with the graph.
     pub additional: Vec<ObservedConfigMap>,
-    /// Existence of the objects that the request names.
     pub named: ObservedReferences,
-    /// Whether the account of profiling Jobs exists.
     pub account: bool,
     /// The RoleBinding of that account.
     pub binding: Option<ObservedBinding>,
     pub hardware: ObservedHardware,
 }
 
-/// Settings of the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Settings {
     /// Replaces an empty `spec.image`.
@@ -46,7 +43,6 @@ pub struct Settings {
     pub operator_image_pull_policy: Option<String>,
     /// The ClusterRole for the Jobs' account. None: the account is managed elsewhere.
     pub profiling_cluster_role: Option<String>,
-    /// Whether that ClusterRole exists.
     pub profiling_cluster_role_found: bool,
     /// Addresses for profiler and workers, by the name of the variable.
     pub infrastructure: BTreeMap<String, String>,
@@ -59,7 +55,6 @@ pub struct ObservedObject {
     pub uid: String,
     pub generation: Option<i64>,
     pub created: Option<Timestamp>,
-    /// Has a deletion timestamp.
     pub deleting: bool,
     pub finalizers: Vec<String>,
     pub annotations: BTreeMap<String, String>,
@@ -105,7 +100,6 @@ pub struct ObservedGraph {
     pub created: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// `status.state`.
     pub state: Option<String>,
     /// Message of the condition `Ready` if it is False.
     pub unready: Option<String>,

@@ -87,7 +87,6 @@ fn taken<'a>(plan: &'a Plan, failure: Option<&Failure>) -> &'a Step {
     step.otherwise.as_deref().filter(|_| undone).unwrap_or(step)
 }
 
-/// The generation that the status is about.
 fn generation(object: &ObservedObject, plan: &Plan, failure: Option<&Failure>) -> Option<i64> {
     if failure.is_some_and(is_owner) { object.generation } else { plan.resolution.generation }
 }
@@ -108,10 +107,7 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
     let text = failure.to_string();
     let reason = "ConfigMapCreationFailed";
     let failed = Failed { phase: step.phase, reason, statement: None, words: text.clone() };
-    let is_false = |type_: &str, reason: &str| {
-        let (type_, reason) = (type_.to_owned(), reason.to_owned());
-        Some(Statement { type_, truth: Truth::False, reason, message: text.clone() })
-    };
+    let is_false = |type_: &str, reason: &str| Some(Statement::new(type_, Truth::False, reason, text.as_str()));
     let ends = |type_: &str, reason: &str| phase::ending(object, type_, reason, &text, Log::Profiler);
     let (creates_graph, of_graph) =
         (matches!(plan.resolution.act, Act::Graph(_)), failure.object.kind == Family::Dgd.kind());
@@ -198,5 +194,5 @@ fn spec(findings: &[Finding]) -> Statement {
         }
     };
     let truth = if blocked { Truth::False } else { Truth::True };
-    Statement { type_: SPEC.to_owned(), truth, reason: reason.to_owned(), message }
+    Statement::new(SPEC, truth, reason, message)
 }

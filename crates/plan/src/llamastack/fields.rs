@@ -9,7 +9,8 @@ use super::config::external_providers;
 use super::names;
 use super::snapshot::ObservedObject;
 
-const PORT: i32 = 8321;
+/// The server's own default.
+pub const PORT: i32 = 8321;
 const MOUNT_PATH: &str = "/.llama";
 
 pub fn overrides(spec: &LlamaStackDistributionSpec) -> Option<&Overrides> {
@@ -23,11 +24,6 @@ pub fn port(spec: &LlamaStackDistributionSpec) -> i32 {
 
 fn given_port(spec: &LlamaStackDistributionSpec) -> Option<i32> {
     spec.networking.as_ref()?.port.filter(|port| *port != 0)
-}
-
-/// Whether the port is the server's own default.
-pub fn usual_port(spec: &LlamaStackDistributionSpec) -> bool {
-    port(spec) == PORT
 }
 
 /// The Secret with the server's certificate. None: plain HTTP.
@@ -76,7 +72,6 @@ pub fn distribution(spec: &LlamaStackDistributionSpec) -> Option<&str> {
     spec.distribution.name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The service account of the server's pods.
 pub fn service_account(object: &ObservedObject) -> String {
     let given = overrides(&object.spec).and_then(|pod| pod.service_account_name.clone());
     given.filter(|name| !name.is_empty()).unwrap_or_else(|| names::service_account(&object.name))

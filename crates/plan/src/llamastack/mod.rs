@@ -3,7 +3,7 @@
 //! `snapshot`, `validate`, `plan`, `build`, `status` and `names` are as in the other families. `plan` is a folder
 //! because `resolve` is private to it; the status is rendered from its result, `resolution`. `config` generates the
 //! file that the server reads, `server` interprets the responses of the server, `operator_config` parses the Go
-//! operator's ConfigMap with settings for all objects. Plan and status share `stored_status` and `rollout`.
+//! operator's ConfigMap with settings for all objects. Plan and status share `stored_status`.
 
 mod build;
 pub mod config;
@@ -14,12 +14,10 @@ mod operator_config;
 mod plan;
 pub mod pod_problem;
 mod resolution;
-mod rollout;
 pub mod server;
 mod snapshot;
 mod status;
 mod stored_status;
-mod texts;
 pub mod validate;
 
 pub use build::ANY_USER_ROLE;

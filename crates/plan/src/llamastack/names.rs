@@ -17,50 +17,32 @@ pub fn deployment(object: &str) -> String {
     object.to_owned()
 }
 
-pub fn volume_claim(object: &str) -> String {
-    prefixed(object, "pvc")
+/// Functions from the name of an object to that of its child.
+macro_rules! children {
+    ($($(#[$doc:meta])* $child:ident: $suffix:literal,)+) => {
+        $($(#[$doc])* pub fn $child(object: &str) -> String {
+            prefixed(object, $suffix)
+        })+
+    };
 }
 
-pub fn service_account(object: &str) -> String {
-    prefixed(object, "sa")
-}
-
-pub fn service(object: &str) -> String {
-    prefixed(object, "service")
+children! {
+    volume_claim: "pvc",
+    service_account: "sa",
+    service: "service",
+    ingress: "ingress",
+    route: "route",
+    network_policy: "network-policy",
+    autoscaler: "hpa",
+    disruption_budget: "pdb",
+    role_binding: "rb",
+    /// The ConfigMap with the certificates that the server trusts.
+    ca_bundle: "ca-bundle",
 }
 
 /// URL of the server inside the cluster.
 pub fn service_url(scheme: &str, object: &str, namespace: &str, port: i32) -> String {
     format!("{scheme}://{}.{namespace}.svc.cluster.local:{port}", service(object))
-}
-
-pub fn ingress(object: &str) -> String {
-    prefixed(object, "ingress")
-}
-
-pub fn route(object: &str) -> String {
-    prefixed(object, "route")
-}
-
-pub fn network_policy(object: &str) -> String {
-    prefixed(object, "network-policy")
-}
-
-pub fn autoscaler(object: &str) -> String {
-    prefixed(object, "hpa")
-}
-
-pub fn disruption_budget(object: &str) -> String {
-    prefixed(object, "pdb")
-}
-
-pub fn role_binding(object: &str) -> String {
-    prefixed(object, "rb")
-}
-
-/// The ConfigMap with the certificates that the server trusts.
-pub fn ca_bundle(object: &str) -> String {
-    prefixed(object, "ca-bundle")
 }
 
 /// The ConfigMap with a generated configuration, by the first digits of its hash.

@@ -33,7 +33,6 @@ pub struct OperatorConfig {
 /// Images that replace the defaults of this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Images {
-    /// Images by the name of their distribution.
     Known(BTreeMap<String, String>),
     /// The images were never read. Running servers keep theirs.
     Unknown,
@@ -55,7 +54,6 @@ pub enum DefaultPolicy {
     Unknown,
 }
 
-/// A mistake in the ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub about: About,
@@ -69,7 +67,6 @@ pub enum About {
     Everything,
     /// Objects whose image follows from a distribution name.
     Images,
-    /// Objects of this distribution.
     Distribution(String),
 }
 
@@ -156,7 +153,6 @@ impl OperatorConfig {
         Fault { about, message, remedy: remedy.to_owned() }
     }
 
-    /// The faults that concern this object.
     pub fn findings(&self, object: &ObservedObject) -> Vec<Finding> {
         let name = fields::distribution(&object.spec);
         let concerned = |fault: &&Fault| match &fault.about {

@@ -19,7 +19,6 @@ pub fn find(pods: &[ObservedPod]) -> Option<StartupProblem> {
     found.map(StartupProblem::steady)
 }
 
-/// The problem as the status stores it.
 pub fn stored(problem: &StartupProblem, object: &ObservedObject) -> PodProblem {
     let (reason, container, exit_code) = match problem {
         StartupProblem::Unschedulable { .. } => (UNSCHEDULABLE, None, None),

@@ -34,7 +34,6 @@ pub struct SpecResolution {
     pub source: Source,
     /// The reason why no image can be chosen.
     pub image_error: Option<Finding<Message>>,
-    /// Errors in the configuration.
     pub config_errors: Vec<FieldError>,
     /// Secrets that do not exist or lack the key that is needed.
     pub missing_secrets: Vec<FieldError>,
@@ -72,10 +71,16 @@ pub struct Setup {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub name: String,
-    /// Hash of the content.
     pub hash: String,
     /// The content. None: the ConfigMap is the user's.
     pub text: Option<String>,
+}
+
+impl Config {
+    /// The text of the event and the condition.
+    pub fn deployed(&self) -> String {
+        format!("Deployment updated with config {}", self.name)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +96,6 @@ impl Setup {
         config.into_iter().chain(self.bundle.as_ref().map(|_| names::ca_bundle(object))).collect()
     }
 
-    /// The generated configuration and its ConfigMap.
     pub fn generated_config(&self) -> Option<(&Generated, &Config)> {
         self.generated.as_ref().zip(self.config.as_ref())
     }

@@ -21,11 +21,8 @@ pub struct Snapshot {
     pub object: ObservedObject,
     /// The Deployment with the object's name. None: there is none.
     pub deployment: Option<ObservedDeployment>,
-    /// None: there is none.
     pub volume_claim: Option<ObservedClaim>,
-    /// Whether the object's Service is there.
     pub service: bool,
-    /// None: there is none.
     pub ingress: Option<ObservedIngress>,
     pub route: ObservedRoute,
     /// There is a NetworkPolicy that an earlier operator made and Steersman has never written.
@@ -48,11 +45,9 @@ pub struct Snapshot {
     pub server: ObservedServer,
 }
 
-/// What the operator was told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub operator_version: String,
-    /// Images by the name of their distribution.
     pub distributions: BTreeMap<String, String>,
     /// Of the containers that run before the server. None: not known.
     pub operator_image: Option<String>,
@@ -68,7 +63,6 @@ pub struct ObservedObject {
     pub namespace: String,
     pub uid: String,
     pub generation: Option<i64>,
-    /// It has a deletion timestamp.
     pub deleting: bool,
     pub spec: LlamaStackDistributionSpec,
     /// Places of the spec that it was written with and that were lost in reading it.
@@ -131,7 +125,6 @@ pub enum ReplicasOwner {
 pub struct ObservedClaim {
     /// `Pending`, `Bound` or `Lost`, or `Terminating` once somebody deleted it; None before the first.
     pub phase: Option<String>,
-    /// What it requests.
     pub size: Option<Quantity>,
 }
 
@@ -141,7 +134,6 @@ pub struct ObservedIngress {
     pub address: Option<String>,
 }
 
-/// What the cluster makes of the object's Route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ObservedRoute {
     /// The cluster has no Routes: it is not one of OpenShift.
@@ -166,7 +158,6 @@ impl ObservedRoute {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedConfigMap {
     pub name: String,
-    /// The value of its key `config.yaml`.
     pub config_yaml: String,
     pub created: Option<Timestamp>,
 }
@@ -192,7 +183,6 @@ pub struct ObservedTrust {
     pub cluster: Option<BTreeMap<String, String>>,
 }
 
-/// What the running server says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ObservedServer {
     /// No word from it yet: what it said before still counts.

@@ -73,7 +73,6 @@ struct Auth {
 }
 
 impl Credentials {
-    /// Adds the logins of a Secret.
     pub fn add(&mut self, name: &str, type_: &str, data: &BTreeMap<String, ByteString>) -> Result<(), BadPullSecret> {
         let key = match type_ {
             TYPE_DOCKERCONFIGJSON => ".dockerconfigjson",

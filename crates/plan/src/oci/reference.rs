@@ -21,7 +21,6 @@ pub struct Reference {
     pub digest: Option<String>,
 }
 
-/// Why a text is no image reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not an image reference: {why}; write it as registry/repository:tag or registry/repository@sha256:…"
@@ -36,12 +35,10 @@ impl Reference {
         parse(text).map_err(|why| BadReference { text: text.chars().take(LONGEST_REPOSITORY).collect(), why })
     }
 
-    /// Host of the registry.
     pub fn host(&self) -> &str {
         if self.registry == DEFAULT_REGISTRY { DEFAULT_REGISTRY_HOST } else { &self.registry }
     }
 
-    /// The digest, or else the tag.
     pub fn version(&self) -> &str {
         self.digest.as_deref().or(self.tag.as_deref()).unwrap_or("latest")
     }

@@ -57,7 +57,6 @@ pub enum StartupProblem {
     Container { name: String, image: String, init: bool, cause: ContainerCause },
 }
 
-/// Why no node takes a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unschedulable {
     ClaimMissing,
@@ -72,7 +71,6 @@ pub enum ContainerCause {
     Ended(Terminated),
 }
 
-/// Why a container does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitingKind {
     ImagePull,
@@ -86,7 +84,6 @@ pub enum WaitingKind {
 }
 
 impl StartupProblem {
-    /// Whether a container waits for this reason.
     pub fn is_waiting(&self, kind: WaitingKind) -> bool {
         matches!(self, Self::Container { cause: ContainerCause::Waiting(found, _), .. } if *found == kind)
     }
@@ -159,7 +156,7 @@ const STARTING: [&str; 3] = ["", "ContainerCreating", "PodInitializing"];
 
 fn waiting_cause(waiting: &Waiting) -> Option<ContainerCause> {
     let kind = match waiting.reason.as_str() {
-        reason if is_pull(reason) => WaitingKind::ImagePull,
+        reason if PULLS.contains(&reason) => WaitingKind::ImagePull,
         "CreateContainerConfigError" => WaitingKind::ConfigError,
         "CreateContainerError" => WaitingKind::CreateError,
         "CrashLoopBackOff" => WaitingKind::CrashLoop,
@@ -179,10 +176,6 @@ const PULLS: [&str; 6] = [
     "RegistryUnavailable",
 ];
 
-fn is_pull(reason: &str) -> bool {
-    PULLS.contains(&reason)
-}
-
 impl ObservedPod {
     /// Keeps the causes of failed pulls from an earlier state: between two attempts, older kubelets do not repeat them.
     pub fn carry_pull_causes(&mut self, before: &Self) {
@@ -191,8 +184,8 @@ impl ObservedPod {
                 before.containers.iter().find(|known| known.name == container.name && known.image == container.image);
             let known = known.and_then(|known| known.waiting.as_ref());
             if let (Some(known), Some(waiting)) = (known, container.waiting.as_mut())
-                && is_pull(&known.reason)
-                && is_pull(&waiting.reason)
+                && PULLS.contains(&known.reason.as_str())
+                && PULLS.contains(&waiting.reason.as_str())
                 && pull_cause(&waiting.message).is_empty()
             {
                 waiting.clone_from(known);
@@ -201,7 +194,6 @@ impl ObservedPod {
     }
 }
 
-/// The end of a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFailure {
     pub pod: String,

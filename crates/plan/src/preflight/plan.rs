@@ -22,7 +22,12 @@ pub fn plan(seen: &Seen) -> Vec<Finding> {
     findings.extend(seen.rights.iter().filter_map(|right| missing_right(seen, right)));
     for FamilySeen { family, crd } in &seen.families {
         match crd {
-            Lookup::Known(Some(crd)) => findings.extend(crd_findings(seen, *family, crd)),
+            Lookup::Known(Some(crd)) => {
+                findings.extend(not_established(*family, crd));
+                findings.extend(missing_versions(*family, crd));
+                findings.extend(conversion(*family, crd));
+                findings.extend(uncounted(seen, *family, crd));
+            }
             Lookup::Known(None) => findings.push(absent(*family)),
             Lookup::Unknown(why) => findings.extend(unreadable_crd(seen, *family, why)),
         }
@@ -93,13 +98,6 @@ fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
             ))
         }
     }
-}
-
-fn crd_findings(seen: &Seen, family: Family, crd: &CrdSeen) -> Vec<Finding> {
-    [not_established(family, crd), missing_versions(family, crd), conversion(family, crd), uncounted(seen, family, crd)]
-        .into_iter()
-        .flatten()
-        .collect()
 }
 
 fn absent(family: Family) -> Finding {
@@ -201,10 +199,9 @@ fn uncounted(seen: &Seen, family: Family, crd: &CrdSeen) -> Option<Finding> {
 fn unreadable_crd(seen: &Seen, family: Family, why: &str) -> Option<Finding> {
     let name = family.crd_name();
     (!refused(seen, "apiextensions.k8s.io", "customresourcedefinitions", Some(name))).then(|| {
-        let message = format!("CRD {name} could not be read: {why}.");
         Finding::warning(
             "CrdUnreadable",
-            message,
+            format!("CRD {name} could not be read: {why}."),
             format!("Make `kubectl get crd {name}` work, then run preflight again."),
         )
     })
@@ -212,10 +209,9 @@ fn unreadable_crd(seen: &Seen, family: Family, why: &str) -> Option<Finding> {
 
 fn unreadable_lease(seen: &Seen, lease: &LegacyLease, why: &str) -> Option<Finding> {
     (!refused(seen, "coordination.k8s.io", "leases", Some(lease.name))).then(|| {
-        let message = format!("Whether {} runs here could not be seen: {why}.", lease.operator);
         Finding::warning(
             "LeaseUnreadable",
-            message,
+            format!("Whether {} runs here could not be seen: {why}.", lease.operator),
             format!("Make sure that it does not act on the same {}.", kinds(lease)),
         )
     })

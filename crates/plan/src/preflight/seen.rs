@@ -33,7 +33,6 @@ pub struct CrdSeen {
     pub objects: Lookup<u64>,
 }
 
-/// The converter between the versions of a CRD.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Conversion {
@@ -59,11 +58,9 @@ pub struct Right {
     pub why: String,
 }
 
-/// Scope of a right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reach {
-    /// Cluster-scoped resources.
     Cluster,
     AllNamespaces,
     Namespace(String),

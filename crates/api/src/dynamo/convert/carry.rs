@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::Version;
 use super::spec::{self, Kept};
-use super::tree::{Kind, Object, Path, Source, put, text};
 use crate::convert::ConvertError;
+use crate::convert::tree::{Kind, Object, Path, Source, put, text};
 
 /// All fields of a spec without their own annotation: `{"version":1,"spec":{…}}`.
 pub const SPEC: &str = "nvidia.com/dgdr-spec";
@@ -114,7 +114,6 @@ pub struct Carrier {
     unread: Vec<(&'static str, Value)>,
 }
 
-/// Fields from the annotations.
 #[derive(Default)]
 pub struct Carried {
     pub spec: Kept,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::tree::{Kind, Object, Path, Source, at, put, remove, text};
+use crate::convert::tree::{Kind, Object, Path, Source, at, put, remove, text};
 
 const CONTAINERS: &Path = &["overrides", "profilingJob", "template", "spec", "containers"];
 const PROFILER: &str = "profiler";

@@ -13,15 +13,14 @@ mod carry;
 mod job;
 mod spec;
 mod status;
-mod tree;
 
+use crate::convert::tree::{Object, Source, leaves, text};
 pub use carry::{
     CONFIG_MAP_REF, DEPLOYMENT_OVERRIDES, DEPLOYMENT_STATUS, ENABLE_GPU_DISCOVERY, OUTPUT_PVC, PROFILING_CONFIG,
     PROFILING_JOB_NAME, PROFILING_RESULTS, SPEC, STATUS, STATUS_BACKEND,
 };
 use carry::{Carried, Carrier};
 pub use spec::shared_fields;
-use tree::{Object, Source, leaves, text};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -30,18 +29,6 @@ enum Version {
 }
 
 impl Version {
-    fn named(name: &str) -> Result<Self, ConvertError> {
-        match name {
-            "v1alpha1" => Ok(Self::Alpha),
-            "v1beta1" => Ok(Self::Beta),
-            _ => Err(ConvertError::UnknownVersion {
-                kind: Family::Dgdr.kind(),
-                version: name.to_owned(),
-                versions: Family::Dgdr.served_versions(),
-            }),
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             Self::Alpha => "v1alpha1",
@@ -57,9 +44,9 @@ impl Version {
     }
 }
 
-/// Converts an object of the other version to `to`.
+/// Converts an object of the other version to `to`, one of the served versions.
 pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertError> {
-    let to = Version::named(to)?;
+    let to = if to == Version::Alpha.name() { Version::Alpha } else { Version::Beta };
     let Value::Object(mut object) = object else { return Err(ConvertError::NotAnObject) };
     let whole = whole(&object);
     let mut carrier = Carrier::open(&mut object)?;
@@ -115,7 +102,9 @@ fn to_alpha(spec: Object, status: Object, carried: Carried, whole: bool, keeps: 
     let witness = ["phase", "dgdName"].map(|name| status.get_key_value(name).map(|(k, v)| (k.clone(), v.clone())));
     let mut status_split = status::from_beta(status);
     let status = status::join_alpha(&mut status_split, carried.status);
-    if keeps && status::needs_witness(&status_split.rest.rest) {
+    // These are valid in one phase or for one graph only.
+    let bound = ["profilingPhase", "profilingJobName", "deploymentInfo"];
+    if keeps && bound.iter().any(|name| status_split.rest.rest.contains_key(*name)) {
         status_split.rest.rest.extend(witness.into_iter().flatten());
     }
     Joined { spec, spec_rest: split.rest, workers_image: false, status, status_rest: status_split.rest }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::carry::annotated_spec;
 use super::job;
-use super::tree::{Kind, Object, Path, Source, at, int32, overlay, put, remove, text};
+use crate::convert::tree::{Kind, Object, Path, Source, at, int32, overlay, put, remove, text};
 use crate::convert::{SharedField, StoredPlace};
 
 /// Fields of the same name and meaning.
@@ -72,7 +72,7 @@ pub fn shared_fields() -> Vec<SharedField> {
     same.into_iter().chain(moved).chain([image]).chain(kept).collect()
 }
 
-/// A spec, split for the other version.
+/// A spec or a status, split for the other version.
 #[derive(Default)]
 pub struct Split {
     /// Fields of the other version.
@@ -80,7 +80,7 @@ pub struct Split {
     /// Fields that the other version does not have.
     pub rest: Source,
     /// Resources of the profiling container, to be merged into the list of containers.
-    resources: Option<Value>,
+    pub resources: Option<Value>,
     /// Whether `image` of v1beta1 is the workers' image, because v1alpha1 has no other.
     pub workers_image: bool,
 }

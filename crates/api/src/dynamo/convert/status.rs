@@ -5,18 +5,12 @@
 
 use serde_json::{Value, json};
 
-use super::tree::{Kind, Object, Source, overlay, put, remove, text};
+use super::spec::Split;
+use crate::convert::tree::{Kind, Object, Source, overlay, put, remove, text};
 
 /// Fields of the same name and meaning.
 const SAME: [&str; 2] = ["observedGeneration", "conditions"];
 const SELECTED: &[&str] = &["profilingResults", "selectedConfig"];
-
-/// A status, split for the other version.
-#[derive(Default)]
-pub struct Split {
-    pub said: Object,
-    pub rest: Source,
-}
 
 /// The v1beta1 phase of a v1alpha1 state.
 fn phase_of(state: Option<&Value>, deployment: Option<&Value>) -> Option<&'static str> {
@@ -53,7 +47,7 @@ fn shown(phase: Option<&Value>, name: Option<&str>) -> (Option<Value>, Option<Va
 
 pub fn from_alpha(status: Object) -> Split {
     let mut split = Split { rest: Source::new(status), ..Split::default() };
-    let Split { said, rest } = &mut split;
+    let Split { said, rest, .. } = &mut split;
     take_same(rest, said);
     if let Some(graph) = rest.take(&["generatedDeployment"], Kind::Anything) {
         put(said, SELECTED, graph);
@@ -80,7 +74,7 @@ pub fn from_alpha(status: Object) -> Split {
 /// `phase` and `dgdName` stay in the rest until `settle` knows whether v1alpha1 determines them.
 pub fn from_beta(status: Object) -> Split {
     let mut split = Split { rest: Source::new(status), ..Split::default() };
-    let Split { said, rest } = &mut split;
+    let Split { said, rest, .. } = &mut split;
     take_same(rest, said);
     if let Some(graph) = rest.take(SELECTED, Kind::Anything) {
         put(said, &["generatedDeployment"], graph);
@@ -153,11 +147,6 @@ fn settle(rest: &mut Object, alpha: &Object) {
         rest.remove("phase");
         rest.remove("dgdName");
     }
-}
-
-/// Whether the rest of a v1beta1 status has fields that are valid in one phase or for one graph only.
-pub fn needs_witness(rest: &Object) -> bool {
-    ["profilingPhase", "profilingJobName", "deploymentInfo"].iter().any(|name| rest.contains_key(*name))
 }
 
 /// The v1beta1 status: the fields of v1alpha1 over those from annotations. `state` is that of v1alpha1.

@@ -1,10 +1,11 @@
 //! Moves the fields of a spec between the versions, and restores fields that were kept in annotations.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::fields::{GENERATED, Node, PAIRS, Turn, Version, node};
+use crate::convert::tree::{Object, at, remove};
 
-pub(super) type Fields = Map<String, Value>;
+pub(super) type Fields = Object;
 
 /// Moves the fields of `given` to `out`, a spec of the other version. Returns the rest: fields that the other version does
 /// not have, values that would return changed, and empty sections.
@@ -130,26 +131,6 @@ pub(super) fn settle(from: Version, rest: &mut Fields, out: &Fields) {
         if said.as_ref() == Some(value) {
             remove(rest, pair.path(from));
         }
-    }
-}
-
-pub(super) fn at<'a>(fields: &'a Fields, path: &[&str]) -> Option<&'a Value> {
-    let (first, below) = path.split_first()?;
-    below.iter().try_fold(fields.get(*first)?, |value, step| value.get(step))
-}
-
-/// Removes a value, and the sections that become empty.
-fn remove(fields: &mut Fields, path: &[&str]) {
-    let Some((name, below)) = path.split_first() else { return };
-    let empty = match fields.get_mut(*name) {
-        Some(Value::Object(section)) if !below.is_empty() => {
-            remove(section, below);
-            section.is_empty()
-        }
-        _ => below.is_empty(),
-    };
-    if empty {
-        fields.remove(*name);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The fields that both versions have, and how their values differ.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::convert::{SharedField, StoredPlace};
 
@@ -11,10 +11,6 @@ pub(super) enum Version {
 }
 
 impl Version {
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::V1alpha1, Self::V1alpha2].into_iter().find(|version| version.name() == name)
-    }
-
     pub const fn name(self) -> &'static str {
         match self {
             Self::V1alpha1 => "v1alpha1",
@@ -127,7 +123,9 @@ impl Pair {
             }
             Turn::Exposure => match (from, value) {
                 (_, Value::Bool(_)) => Some(value.clone()),
-                (Version::V1alpha2, Value::Object(expose)) => exposed(expose).map(Value::Bool),
+                (Version::V1alpha2, Value::Object(expose)) => {
+                    Some(expose.get("enabled").cloned().unwrap_or(true.into())).filter(Value::is_boolean)
+                }
                 _ => None,
             },
         }
@@ -137,10 +135,6 @@ impl Pair {
     pub fn returned(&self, version: Version, value: &Value) -> Option<Value> {
         self.said(version, value).and_then(|said| self.said(version.other(), &said))
     }
-}
-
-fn exposed(expose: &Map<String, Value>) -> Option<bool> {
-    expose.get("enabled").map_or(Some(true), Value::as_bool)
 }
 
 /// Meaning of a name in a section of the spec.

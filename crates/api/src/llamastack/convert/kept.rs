@@ -1,12 +1,14 @@
 //! Keeps fields that the version of an object does not have in annotations: pieces of the object of the other version.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use serde_json::{Map, Value, json};
 
 use super::carry::{Fields, pieces};
 use super::fields::Version;
 use super::legacy::{self, Legacy};
+use crate::convert::tree::overlay;
 
 /// A piece of an object of one version.
 #[derive(Debug, Default)]
@@ -22,10 +24,11 @@ impl Kept {
         self.spec.is_empty() && self.status.is_empty()
     }
 
-    fn join(&mut self, piece: Self) {
-        merge(&mut self.spec, piece.spec);
-        merge(&mut self.status, piece.status);
-        self.bare = self.bare.take().or(piece.bare);
+    /// Adds a piece. Fields that are already there win.
+    fn join(&mut self, mut piece: Self) {
+        overlay(&mut piece.spec, mem::take(&mut self.spec));
+        overlay(&mut piece.status, mem::take(&mut self.status));
+        *self = Self { bare: self.bare.take().or(piece.bare), ..piece };
     }
 
     /// Parses an annotation. `None` if the text was not written by [`Kept::write`].
@@ -50,16 +53,6 @@ impl Kept {
             }
         }
         Value::String(Value::Object(parts).to_string())
-    }
-}
-
-fn merge(fields: &mut Fields, more: Fields) {
-    for (name, value) in more {
-        match (fields.get_mut(&name), value) {
-            (Some(Value::Object(there)), Value::Object(value)) => merge(there, value),
-            (Some(_), _) => {}
-            (None, value) => drop(fields.insert(name, value)),
-        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::carry::{Fields, at, put};
+use super::carry::{Fields, put};
 use super::fields::{GENERATED, Version};
+use crate::convert::tree::at;
 
 const EXTRAS: [(Version, &str); 2] =
     [(Version::V1alpha1, "llamastack.io/v1alpha1-extras"), (Version::V1alpha2, "llamastack.io/v1alpha2-extras")];

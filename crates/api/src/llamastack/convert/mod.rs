@@ -18,14 +18,10 @@ use self::kept::Kept;
 use crate::Family;
 use crate::convert::{ConvertError, Converted};
 
-/// Converts an object of the other version to `to`.
+/// Converts an object of the other version to `to`, one of the served versions.
 pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertError> {
     let Value::Object(mut object) = object else { return Err(ConvertError::NotAnObject) };
-    let Some(version) = Version::named(to) else {
-        let family = Family::Llsd;
-        let versions = family.served_versions();
-        return Err(ConvertError::UnknownVersion { kind: family.kind(), version: to.to_owned(), versions });
-    };
+    let version = if to == Version::V1alpha1.name() { Version::V1alpha1 } else { Version::V1alpha2 };
     let from = version.other();
     object.insert("apiVersion".to_owned(), format!("{}/{to}", Family::Llsd.group()).into());
 

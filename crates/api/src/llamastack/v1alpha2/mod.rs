@@ -1,6 +1,7 @@
 //! `llamastack.io/v1alpha2`: a server whose configuration is generated from providers, models and storage.
 
 mod external;
+mod form;
 mod networking;
 mod providers;
 mod resources;
@@ -13,9 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
-use super::schema;
 use super::status::{DistributionConfig, Phase, VersionInfo};
+use crate::meta::schema;
 
 pub use external::{ExternalProvider, ExternalProviders, PullPolicy};
 pub use networking::{Expose, ExposeForm, Networking, Tls};
@@ -30,6 +32,7 @@ pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 
 /// What is to run: a distribution, what its configuration shall contain, and how it runs.
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "llamastack.io",
@@ -66,35 +69,28 @@ pub struct LlamaStackDistributionSpec {
     pub distribution: Distribution,
     /// Providers of the server, by API. They come first and replace the distribution's providers with the same id; the
     /// others stay. Absent: the distribution's providers. Excluded by `overrideConfig`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub providers: Option<Providers>,
     /// Models, tools and shields that the server registers when it starts. Absent: those of the distribution. Excluded by
     /// `overrideConfig`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Where the server keeps its state. Absent: where the distribution keeps it. Excluded by `overrideConfig`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
     /// APIs that the server shall not serve, such as `eval` or `postTraining`; `post_training` means the same. An API that
     /// has entries in `providers` cannot be disabled. Absent: all APIs of the distribution. Excluded by `overrideConfig`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<Vec<String>>,
     /// Port, certificates, exposure and who may reach the server. Absent: port 8321 inside the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networking: Option<Networking>,
     /// How the server runs: replicas, resources, scaling, volumes. Absent: one replica with the defaults.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<Workload>,
     /// Providers that are installed from images of their own before the server starts. Where an id is also in the
     /// generated configuration, the external provider takes its place. Absent: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_providers: Option<ExternalProviders>,
     /// A ConfigMap with a complete `config.yaml`; nothing is generated then. Absent: the configuration is generated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub override_config: Option<OverrideConfig>,
 }
 
 /// Name or image of a distribution: exactly one of them.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "::kube_core"),
@@ -105,11 +101,9 @@ pub struct LlamaStackDistributionSpec {
 pub struct Distribution {
     /// A distribution that the operator knows, such as `starter`. It stands for an image of this release and for the
     /// configuration that belongs to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Any container image with a Llama Stack server in it. To have its configuration changed, the image has to carry that
     /// configuration in its labels; otherwise give `overrideConfig`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 }
 
@@ -123,90 +117,76 @@ pub struct OverrideConfig {
 }
 
 /// What the operator has found and done.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
     /// Where the object stands, in one word; `conditions` say why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// The image that runs and the configuration it started from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_distribution: Option<ResolvedDistribution>,
     /// The configuration that was generated. Absent while none is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_generation: Option<ConfigGeneration>,
     /// Versions of the operator and of the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionInfo>,
     /// What the running server serves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution_config: Option<DistributionConfig>,
     /// What holds and what does not, each with a reason and what to do about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
     /// Findings about the spec, the most serious first. Absent: an earlier version of the operator wrote this status.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub findings: Option<Vec<FindingCode>>,
     /// ConfigMap with the configuration that the Deployment was last seen to use. Absent: the server runs with the
     /// configuration of its image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed_config_map_name: Option<String>,
     /// What keeps the newest pod from getting ready. Absent: nothing is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_problem: Option<PodProblem>,
     /// Pods that are ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
     /// Address of the server inside the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "serviceURL")]
+    #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
     /// Address from outside. Absent: not exposed. Empty: exposed, but no address has been assigned yet.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "routeURL")]
+    #[serde(rename = "routeURL")]
     pub route_url: Option<String>,
 }
 
 /// What the distribution turned out to be.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResolvedDistribution {
     /// The image that runs, with its digest where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Where the base configuration came from: `embedded` in the operator, or `oci-label` of the image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_source: Option<String>,
     /// Hash of the base configuration, as `sha256:` and hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_hash: Option<String>,
 }
 
 /// The generated configuration.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct ConfigGeneration {
     /// The ConfigMap that holds it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_name: Option<String>,
     /// When this content was first generated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub generated_at: Option<Time>,
     /// Number of providers in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub provider_count: Option<i64>,
     /// Number of models, tools and shields that this object adds to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub resource_count: Option<i64>,
     /// Version of its format.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub config_version: Option<i64>,
 }
 
 /// One finding about the spec, for programs. The message of the condition `SpecAccepted` has the text for people.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingCode {
@@ -215,7 +195,6 @@ pub struct FindingCode {
     /// One word in CamelCase, such as `SecretNotFound`.
     pub reason: String,
     /// Field that it is about, such as `spec.networking.port`. Absent: no field alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
 }
 
@@ -229,6 +208,7 @@ pub enum FindingSeverity {
 }
 
 /// What keeps the newest pod from getting ready.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodProblem {
@@ -236,10 +216,8 @@ pub struct PodProblem {
     /// operator stored the message alone.
     pub reason: String,
     /// Container that does not start. Absent: the pod has no node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// Exit code of its last run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// The same in words, with what to do about it.
     pub message: String,

@@ -1,40 +1,36 @@
 //! Port, certificates, exposure and allowed clients of the server.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use kube_derive::KubeSchema;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 
+use super::form::form;
 use super::{AllowedFrom, CaBundle, rules};
 
 /// How the server is reached.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Networking {
     /// Port that the server listens on, 8321 unless given; servers refuse ports below 1024.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = 8321))]
     pub port: Option<i32>,
     /// Certificates: the server's own, and those that it trusts. Absent: plain HTTP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Whether an Ingress, or a Route on OpenShift, makes the server reachable from outside the cluster: `true`, `false`, or
     /// an object with a `hostname`; `{}` means `true`. Absent: not exposed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expose: Option<ExposeForm>,
     /// Namespaces that may reach the server. Given: a NetworkPolicy admits these and the operator. Absent: the operator's
     /// default policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_from: Option<AllowedFrom>,
 }
 
 /// Certificates: the server's own, and those that it trusts.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "::kube_core"),
@@ -46,26 +42,22 @@ pub struct Networking {
 #[serde(rename_all = "camelCase")]
 pub struct Tls {
     /// Whether the server speaks HTTPS, with the certificate of `secretName`. Absent: it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// A Secret of type `kubernetes.io/tls` in the namespace of this object. Needed when `enabled` is true, unused
     /// otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
     /// Certificate authorities that the server trusts when it calls others, whether `enabled` or not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<CaBundle>,
 }
 
 /// How the server is exposed.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Expose {
     /// Whether the server is exposed. Absent: it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Host name of the Ingress or Route. Absent: the Ingress takes requests for any host, the Route gets a host of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// Fields that are none of the above. The API server prunes nothing below a node without a type, so a misspelt name
     /// is still there to be reported.
@@ -99,45 +91,14 @@ impl ExposeForm {
     }
 }
 
-impl<'de> Deserialize<'de> for ExposeForm {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Forms;
-
-        impl<'de> Visitor<'de> for Forms {
-            type Value = ExposeForm;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true, false or an object such as `hostname: llama.example.com`")
-            }
-
-            fn visit_bool<E>(self, flag: bool) -> Result<ExposeForm, E> {
-                Ok(ExposeForm::Flag(flag))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ExposeForm, A::Error> {
-                Expose::deserialize(MapAccessDeserializer::new(map)).map(ExposeForm::Detail)
-            }
+form! {
+    ExposeForm,
+    "true, false or an object such as `hostname: llama.example.com`",
+    Expose => ExposeForm::Detail,
+    {
+        fn visit_bool<E>(self, flag: bool) -> Result<ExposeForm, E> {
+            Ok(ExposeForm::Flag(flag))
         }
-
-        deserializer.deserialize_any(Forms)
-    }
-}
-
-/// A schema without a type, because a structural schema cannot have two; its keywords apply to the form that is used.
-impl JsonSchema for ExposeForm {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ExposeForm".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let expose = Expose::json_schema(generator);
-        json_schema!({
-            "x-kubernetes-preserve-unknown-fields": true,
-            "properties": expose.get("properties"),
-        })
-    }
+    },
+    |expose| { "x-kubernetes-preserve-unknown-fields": true, "properties": expose.get("properties") }
 }

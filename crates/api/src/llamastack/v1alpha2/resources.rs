@@ -2,32 +2,30 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 
-use crate::llamastack::schema;
+use super::form::form;
+use crate::meta::schema;
 
 /// What the server registers when it starts.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
     /// Models, each as its name or as an object. Absent: those of the distribution.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub models: Option<Vec<ModelForm>>,
     /// Tool groups, such as `websearch`; they need a provider of the API `toolRuntime`. Absent: those of the distribution.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Shields, such as `llama-guard`; they need a provider of the API `safety`. Absent: those of the distribution.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shields: Option<Vec<String>>,
 }
 
 /// One model.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
@@ -35,17 +33,14 @@ pub struct Model {
     #[schemars(length(min = 1))]
     pub name: String,
     /// Id of the provider that serves it. Absent: the first provider of the API `inference`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Tokens that fit into one request. Absent: not told to the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::integer")]
     pub context_length: Option<i64>,
     /// What the model is for: `llm`, `embedding` or `rerank`. Absent: `llm`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_type: Option<String>,
     /// How its weights are quantized, such as `fp8`. Absent: not told to the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
     /// Fields that are none of the above. The API server prunes nothing below a node without a type, so a misspelt name
     /// is still there to be reported.
@@ -72,48 +67,20 @@ impl ModelForm {
     }
 }
 
-impl<'de> Deserialize<'de> for ModelForm {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Forms;
-
-        impl<'de> Visitor<'de> for Forms {
-            type Value = ModelForm;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a model or an object with `name` in it")
-            }
-
-            fn visit_str<E>(self, name: &str) -> Result<ModelForm, E> {
-                Ok(ModelForm::Name(name.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelForm, A::Error> {
-                Model::deserialize(MapAccessDeserializer::new(map)).map(|model| ModelForm::Model(Box::new(model)))
-            }
+form! {
+    ModelForm,
+    "the name of a model or an object with `name` in it",
+    Model => |model| ModelForm::Model(Box::new(model)),
+    {
+        fn visit_str<E>(self, name: &str) -> Result<ModelForm, E> {
+            Ok(ModelForm::Name(name.to_owned()))
         }
-
-        deserializer.deserialize_any(Forms)
-    }
-}
-
-/// A schema without a type, because a structural schema cannot have two; its keywords apply to the form that is used.
-impl JsonSchema for ModelForm {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ModelForm".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let model = Model::json_schema(generator);
-        json_schema!({
-            "description": "The name of a model, or an object with `name` and what else is known of it.",
-            "x-kubernetes-preserve-unknown-fields": true,
-            "minLength": 1,
-            "properties": model.get("properties"),
-            "required": model.get("required"),
-        })
+    },
+    |model| {
+        "description": "The name of a model, or an object with `name` and what else is known of it.",
+        "x-kubernetes-preserve-unknown-fields": true,
+        "minLength": 1,
+        "properties": model.get("properties"),
+        "required": model.get("required"),
     }
 }

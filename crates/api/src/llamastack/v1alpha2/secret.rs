@@ -77,10 +77,6 @@ impl TryFrom<Written> for SecretRef {
 
 /// The schema below a node without a type, where the API server accepts no CEL rule.
 impl JsonSchema for SecretRef {
-    fn inline_schema() -> bool {
-        true
-    }
-
     fn schema_name() -> Cow<'static, str> {
         "SecretRef".into()
     }

@@ -3,22 +3,23 @@
 use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{SecretRef, rules, secret};
 
 /// The server's two stores. What is absent stays where the distribution has it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
     /// Keys and values: registries, prompts. Absent: as in the distribution.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv: Option<KvStorage>,
     /// Tables: responses, conversations. Absent: as in the distribution.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sql: Option<SqlStorage>,
 }
 
 /// The store for keys and values.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "::kube_core"),
@@ -30,14 +31,13 @@ pub struct Storage {
 #[serde(rename_all = "camelCase")]
 pub struct KvStorage {
     /// `sqlite`, a file on the server's volume, or `redis`. `sqlite` unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    #[serde(rename = "type")]
     #[schemars(extend("default" = "sqlite"))]
     pub type_: Option<KvType>,
     /// Address of Redis, such as `redis://cache:6379`. Needed with `redis`, unused with `sqlite`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// The Secret key with the password of Redis. Absent: no password. Unused with `sqlite`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "secret::with_rule")]
     pub password: Option<SecretRef>,
 }
@@ -51,6 +51,7 @@ pub enum KvType {
 }
 
 /// The store for tables.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "::kube_core"),
@@ -62,12 +63,12 @@ pub enum KvType {
 #[serde(rename_all = "camelCase")]
 pub struct SqlStorage {
     /// `sqlite`, a file on the server's volume, or `postgres`. `sqlite` unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    #[serde(rename = "type")]
     #[schemars(extend("default" = "sqlite"))]
     pub type_: Option<SqlType>,
     /// The Secret key with the address of PostgreSQL, such as `postgresql://user:password@host:5432/db`. Needed with
     /// `postgres`, unused with `sqlite`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "secret::with_rule")]
     pub connection_string: Option<SecretRef>,
 }

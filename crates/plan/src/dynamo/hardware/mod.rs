@@ -25,7 +25,6 @@ const RDMA: [&str; 3] = [
     "feature.node.kubernetes.io/network-sriov.capable",
 ];
 
-/// The GPUs of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ObservedHardware {
     /// Discovery is in progress and its result unknown.
@@ -43,7 +42,6 @@ pub struct ObservedHardware {
 }
 
 impl ObservedHardware {
-    /// The state before the first discovery.
     pub fn awaited() -> Self {
         let nobody = || "nobody has looked".to_owned();
         Self {
@@ -69,7 +67,6 @@ pub struct ObservedNode {
     pub labels: BTreeMap<String, String>,
 }
 
-/// The GPUs of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gpus {
     pub node: String,

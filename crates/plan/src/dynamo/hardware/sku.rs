@@ -3,26 +3,6 @@
 use serde_json::Value;
 use steersman_api::dynamo::v1beta1::GpuSku;
 
-const KNOWN: [GpuSku; 17] = [
-    GpuSku::Gb200Sxm,
-    GpuSku::Gb10,
-    GpuSku::B200Sxm,
-    GpuSku::H200Sxm,
-    GpuSku::H100Sxm,
-    GpuSku::H100Pcie,
-    GpuSku::A100Sxm,
-    GpuSku::A100Pcie,
-    GpuSku::A30,
-    GpuSku::L40s,
-    GpuSku::L40,
-    GpuSku::L4,
-    GpuSku::V100Sxm,
-    GpuSku::V100Pcie,
-    GpuSku::T4,
-    GpuSku::Mi200,
-    GpuSku::Mi300,
-];
-
 /// The spelling in a request.
 pub fn text(sku: &GpuSku) -> String {
     match serde_json::to_value(sku) {
@@ -33,7 +13,10 @@ pub fn text(sku: &GpuSku) -> String {
 
 /// All types that a request may name.
 pub fn all() -> String {
-    KNOWN.iter().map(text).collect::<Vec<_>>().join(", ")
+    let mut all: Vec<String> =
+        TOKENS.iter().flat_map(|(_, on_board, on_card)| [text(on_board), text(on_card)]).collect();
+    all.dedup();
+    all.join(", ")
 }
 
 pub fn infer(model: &str) -> Option<GpuSku> {
@@ -41,7 +24,8 @@ pub fn infer(model: &str) -> Option<GpuSku> {
     let plain: String = model.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
     let sxm = ["SXM", "HGX", "DGX", "HBM3"].into_iter().any(|token| plain.contains(token));
     // An `RTX A3000` is no A30.
-    let has = |token: &str| if token == "A30" { is_word(&model, token) } else { plain.contains(token) };
+    let words: Vec<&str> = model.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let has = |token: &str| if token == "A30" { words.contains(&token) } else { plain.contains(token) };
     let (_, on_board, on_card) = TOKENS.iter().find(|(token, ..)| has(token))?;
     Some(if sxm { on_board } else { on_card }.clone())
 }
@@ -61,11 +45,7 @@ const TOKENS: [(&str, GpuSku, GpuSku); 15] = [
     ("L4", GpuSku::L4, GpuSku::L4),
     ("V100", GpuSku::V100Sxm, GpuSku::V100Pcie),
     ("T4", GpuSku::T4, GpuSku::T4),
-    ("MI300", GpuSku::Mi300, GpuSku::Mi300),
-    ("MI250", GpuSku::Mi200, GpuSku::Mi200),
     ("MI200", GpuSku::Mi200, GpuSku::Mi200),
+    ("MI250", GpuSku::Mi200, GpuSku::Mi200),
+    ("MI300", GpuSku::Mi300, GpuSku::Mi300),
 ];
-
-fn is_word(model: &str, word: &str) -> bool {
-    model.split(|c: char| !c.is_ascii_alphanumeric()).any(|token| token == word)
-}

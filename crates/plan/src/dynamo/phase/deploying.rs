@@ -124,7 +124,7 @@ fn missing(snapshot: &Snapshot, name: &str) -> Step {
     let object = &snapshot.object;
     let step = Step::to(Phase::Deploying, object);
     match graph::wanted(object) {
-        Ok(graph) => step.with(Act::Graph(graph)),
+        Ok(graph) => Step { act: Act::Graph(graph), ..step },
         Err(why) => {
             let text = format!("There is no DGD {name}, and {why}");
             // This reason means that the graph was never created, so that a later absence does not count as a deletion.

@@ -41,7 +41,7 @@ pub enum Act {
     Graph(Map<String, Value>),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     pub phase: Phase,
     pub profiling_phase: Option<ProfilingPhase>,
@@ -82,24 +82,13 @@ impl Step {
             dgd_name: stored.dgd_name,
             results: stored.profiling_results,
             deployment: stored.deployment_info,
-            statements: Vec::new(),
-            detail: None,
-            events: Vec::new(),
-            reported: Vec::new(),
-            act: Act::Nothing,
-            unwatched: false,
-            keeps_status: false,
-            otherwise: None,
             generation: object.generation,
-            spec_changed: false,
-            inherited: false,
+            ..Self::default()
         }
     }
 
     fn says(mut self, type_: &str, truth: Truth, reason: &str, message: impl Into<String>) -> Self {
-        let statement =
-            Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message: message.into() };
-        self.statements.push(statement);
+        self.statements.push(Statement::new(type_, truth, reason, message));
         self
     }
 
@@ -119,7 +108,6 @@ impl Step {
         self
     }
 
-    /// Warns, unless the problem was `known` before.
     fn warns_once(self, known: bool, reason: &'static str, message: impl Into<String>) -> Self {
         if known { self } else { self.warns(reason, message) }
     }
@@ -133,11 +121,6 @@ impl Step {
 
     fn because(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
-        self
-    }
-
-    fn with(mut self, act: Act) -> Self {
-        self.act = act;
         self
     }
 
@@ -162,7 +145,6 @@ pub fn is_unseen(object: &ObservedObject) -> bool {
     matches!(reason, "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken")
 }
 
-/// The phases in which the spec is fixed.
 pub fn is_fixed(phase: Phase) -> bool {
     matches!(phase, Phase::Profiling | Phase::Ready | Phase::Deploying | Phase::Deployed)
 }
@@ -170,7 +152,7 @@ pub fn is_fixed(phase: Phase) -> bool {
 /// The phase that a step begins in. A request with a Job or a result of its own is in Profiling, even if a crash kept
 /// its status from being written.
 pub fn first_phase(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> Phase {
-    match asked::phase(object).unwrap_or(Phase::Pending) {
+    match asked::phase(object).unwrap_or_default() {
         Phase::Pending if is_own(object, job) || pending::is_delivered(object, job, output) => Phase::Profiling,
         Phase::Failed if has_unreported_job(object, job) => Phase::Profiling,
         phase => phase,
@@ -190,7 +172,7 @@ fn has_unreported_job(object: &ObservedObject, job: Option<&ObservedJob>) -> boo
 
 /// Goes as far as possible from the current phase, and changes the snapshot to the expected state.
 pub fn step(snapshot: &mut Snapshot) -> Step {
-    let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Pending);
+    let phase = asked::phase(&snapshot.object).unwrap_or_default();
     if snapshot.object.deleting {
         // Only an earlier operator's finalizer is removed; Steersman adds none.
         snapshot.object.finalizers.retain(|name| name != FINALIZER);
@@ -285,7 +267,10 @@ pub(super) enum Log {
 pub(super) fn ending(object: &ObservedObject, type_: &str, reason: &str, message: &str, log: Log) -> String {
     let (namespace, name) = (&object.namespace, &object.name);
     let next = match (type_, reason) {
-        (PROFILING, "JobCreationFailed") if !has_begun(object) => {
+        // Once there was a Job, a changed spec is not profiled.
+        (PROFILING, "JobCreationFailed")
+            if asked::phase(object) != Some(Phase::Profiling) && !asked::has_job(object) =>
+        {
             "Change the spec accordingly: profiling then begins anew.".to_owned()
         }
         (PROFILING, "JobCreationFailed") => FINAL.to_owned(),
@@ -309,11 +294,6 @@ pub(super) fn ending(object: &ObservedObject, type_: &str, reason: &str, message
     format!("{reason}: {}", steersman_reconcile::join_sentences(message, &next))
 }
 
-/// Once there was a Job, a changed spec is not profiled.
-fn has_begun(object: &ObservedObject) -> bool {
-    asked::phase(object) == Some(Phase::Profiling) || asked::has_job(object)
-}
-
 /// The condition `Succeeded` of a phase. `unknown` is the reason why the state of the graph, and so the success of the
 /// request, is unknown.
 pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> Statement {
@@ -331,7 +311,7 @@ pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> S
         (Phase::Failed, Some(detail)) => detail.to_owned(),
         (_, Some(detail)) => format!("{words}: {detail}"),
     };
-    Statement { type_: SUCCEEDED.to_owned(), truth, reason: reason.to_owned(), message }
+    Statement::new(SUCCEEDED, truth, reason, message)
 }
 
 pub(super) fn stored_reason<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a str> {

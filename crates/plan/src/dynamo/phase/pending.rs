@@ -59,9 +59,15 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
     Step { act: Act::Job, otherwise: Some(Box::new(otherwise)), ..begun(snapshot) }
 }
 
-/// Adds the first event of a request.
+/// Adds the first event of a request: the status has no generation yet, or is about a spec that was refused, which is the
+/// state `Initializing` of earlier versions.
 fn initialized(snapshot: &Snapshot, step: Step) -> Step {
-    if is_first(snapshot) { step.announces("Initialized", "DGDR initialized successfully") } else { step }
+    let object = &snapshot.object;
+    let observed = object.status.as_ref().and_then(|status| status.observed_generation).unwrap_or_default();
+    // Without a generation nothing can be observed, and every step would count as the first.
+    let unseen = object.generation.is_some() && observed == 0;
+    let first = unseen || was_invalid(object) || asked::phase(object) == Some(Phase::Failed);
+    if first { step.announces("Initialized", "DGDR initialized successfully") } else { step }
 }
 
 /// Whether a Job has delivered and was deleted by its time to live before it was observed.
@@ -81,16 +87,6 @@ fn looking(snapshot: &Snapshot) -> Step {
         return Step { keeps_status: true, ..step };
     }
     initialized(snapshot, step.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING))
-}
-
-/// Whether the status has no generation yet, or is about a spec that was refused: the state `Initializing` of earlier
-/// versions.
-fn is_first(snapshot: &Snapshot) -> bool {
-    let status = snapshot.object.status.as_ref();
-    // Without a generation nothing can be observed, and every step would count as the first.
-    let unseen = snapshot.object.generation.is_some()
-        && status.and_then(|status| status.observed_generation).unwrap_or_default() == 0;
-    unseen || was_invalid(&snapshot.object) || asked::phase(&snapshot.object) == Some(Phase::Failed)
 }
 
 fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> Step {

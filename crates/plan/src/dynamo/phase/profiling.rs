@@ -1,6 +1,5 @@
 //! The phase in which the Job profiles: stays in Profiling, or leads to Deploying, Ready or Failed.
 
-use serde_json::Value;
 use steersman_api::dynamo::v1beta1::{ParetoConfig, Phase, ProfilingPhase, ProfilingResults, ReportedProblem};
 use steersman_api::meta::conditions::Truth;
 
@@ -79,8 +78,11 @@ pub fn has_result(object: &ObservedObject, output: &ObservedOutput) -> bool {
 
 /// The sub-phase that the profiler reports. None: it reports none, or an unknown one.
 fn relayed(output: Option<&ObservedOutput>) -> Option<ProfilingPhase> {
-    let word = output?.data.get("phase")?;
-    serde_json::from_value(Value::String(word.clone())).ok()
+    parsed(output?.data.get("phase")?)
+}
+
+fn parsed(phase: &str) -> Option<ProfilingPhase> {
+    serde_json::from_value(phase.into()).ok()
 }
 
 /// Reason of the condition for a sub-phase.
@@ -175,7 +177,6 @@ fn failed_reason(snapshot: &Snapshot) -> String {
     phase.map_or_else(|| "ProfilingFailed".to_owned(), |phase| format!("{}Failed", word(phase)))
 }
 
-/// The profiler's error message.
 fn verdict(snapshot: &Snapshot) -> String {
     let error = output(snapshot).and_then(|output| asked::given(output.data.get("profiler_error").map(String::as_str)));
     format!("profiling failed: {}", error.unwrap_or(NO_DETAILS))
@@ -195,19 +196,9 @@ pub fn verdict_of_failed(snapshot: &Snapshot) -> Option<(String, String)> {
 
 /// Whether a reason is one of [`failed_reason`], which NVIDIA's operator shares.
 fn is_failed_reason(reason: &str) -> bool {
-    let phases = [
-        ProfilingPhase::Initializing,
-        ProfilingPhase::SweepingPrefill,
-        ProfilingPhase::SweepingDecode,
-        ProfilingPhase::SelectingConfig,
-        ProfilingPhase::BuildingCurves,
-        ProfilingPhase::GeneratingDgd,
-        ProfilingPhase::Done,
-    ];
     // NVIDIA's operator names a sub-phase as its status does, and has a reason for the last one.
-    reason == "ProfilingFailed"
-        || reason == "DoneFailed"
-        || phases.iter().any(|phase| reason == format!("{}Failed", word(*phase)))
+    let phase = reason.strip_suffix("Failed");
+    phase.is_some_and(|phase| ["Profiling", "Completed"].contains(&phase) || parsed(phase).is_some())
 }
 
 /// Names the missing keys of an output with other manifests, or with a success and no manifest. All keys are delivered
@@ -318,6 +309,6 @@ fn gone(snapshot: &mut Snapshot) -> Step {
         return gone;
     }
     pending::expect_job(snapshot);
-    let again = Step { events: gone.events.clone(), ..running(snapshot) };
-    Step { otherwise: Some(Box::new(gone)), ..again.with(Act::Job) }
+    let events = gone.events.clone();
+    Step { events, act: Act::Job, otherwise: Some(Box::new(gone)), ..running(snapshot) }
 }

@@ -45,7 +45,6 @@ impl Filled {
         Self { image: facts.default_image.map(str::to_owned), managed }
     }
 
-    /// Whether the operator set this value.
     pub fn has(&self, path: &FieldPath, value: &Value) -> bool {
         if *path == path!(spec.image) {
             return self.image.as_ref().is_some_and(|image| value == image);

@@ -6,22 +6,18 @@ use steersman_reconcile::{FieldError, FieldPath, Message, message, path};
 
 use super::filled::{self, Filled};
 use super::problem::forbidden;
-use super::rules::version_path;
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::names::ACCEPTED_SPEC;
 use crate::dynamo::phase;
 use crate::dynamo::snapshot::ObservedObject;
-
-fn auto_apply_path() -> FieldPath {
-    path!(spec.autoApply)
-}
 
 /// Number of changed paths in the message.
 const NAMED: usize = 5;
 
 pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Option<FieldError> {
     let phase = asked::phase(old).filter(|phase| phase::is_fixed(*phase))?;
-    let changed = changes(old, new, filled);
+    let mut changed = Vec::new();
+    compare(&json!(old.spec), &json!(new.spec), &path!(spec), filled, &mut changed);
     let permitted = changed.is_empty() || deferred(old, phase, &changed) || taken_back(old, new, phase, &changed);
     (!permitted).then(|| {
         forbidden(
@@ -39,8 +35,8 @@ pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> O
 /// itself.
 fn deferred(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
     let open = match phase {
-        Phase::Profiling => vec![version_path()],
-        Phase::Ready => vec![version_path(), auto_apply_path()],
+        Phase::Profiling => vec![path!(spec.runtimeVersionOverride)],
+        Phase::Ready => vec![path!(spec.runtimeVersionOverride), path!(spec.autoApply)],
         _ => Vec::new(),
     };
     !asked::auto_apply(old) && changed.iter().all(|path| open.contains(path))
@@ -50,7 +46,7 @@ fn deferred(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
 /// was meant to be deployed, so `autoApply` may always be set again.
 fn taken_back(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
     let switched = matches!(phase, Phase::Deploying | Phase::Deployed) && asked::auto_apply(new);
-    if switched && matches!(changed, [only] if *only == auto_apply_path()) {
+    if switched && matches!(changed, [only] if *only == path!(spec.autoApply)) {
         return true;
     }
     // The plan compares the new spec with the stored mark.
@@ -74,20 +70,14 @@ fn remedy(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> Message 
                 .into()
         }
         Phase::Profiling if !asked::auto_apply(old) => {
-            message![" Only ", version_path(), " can be changed meanwhile."]
+            message![" Only ", path!(spec.runtimeVersionOverride), " can be changed meanwhile."]
         }
         Phase::Ready if !asked::auto_apply(old) => {
-            message![" Only ", version_path(), " and ", auto_apply_path(), " can be changed now."]
+            message![" Only ", path!(spec.runtimeVersionOverride), " and ", path!(spec.autoApply), " can be changed now."]
         }
         _ => Message::default(),
     };
     message!["Changed is ", named, ".", rest]
-}
-
-fn changes(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Vec<FieldPath> {
-    let mut found = Vec::new();
-    compare(&json!(old.spec), &json!(new.spec), &path!(spec), filled, &mut found);
-    found
 }
 
 /// Collects the changed paths. An absent section equals one without fields, and an absent field means its default, or

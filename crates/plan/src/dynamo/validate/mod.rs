@@ -1,6 +1,5 @@
 //! Decides on admission of a request, by the rules of the plan.
 
-mod defaults;
 pub mod filled;
 mod fixed;
 mod problem;
@@ -19,8 +18,28 @@ use super::snapshot::ObservedObject;
 
 use filled::Filled;
 
-pub use defaults::{DYNAMO_VERSION, default_image, image};
 pub use version::has_version;
+
+/// The version of Dynamo whose protocol Steersman implements.
+pub const DYNAMO_VERSION: &str = "1.4.0";
+
+const PLANNER: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner";
+
+/// The profiler's default image: the configured one, or the planner of this version of Dynamo. None: the version is
+/// invalid.
+pub fn default_image(given: Option<&str>, dynamo: &str) -> Option<String> {
+    let planner = || version::canonical(dynamo).map(|version| format!("{PLANNER}:{version}"));
+    asked::given(given).map(str::to_owned).or_else(planner)
+}
+
+/// The image to set in a new request: its only default besides those of the schema. None: it has one, or there is no
+/// default.
+pub fn image<'a>(new: &Value, default: Option<&'a str>) -> Option<&'a str> {
+    let spec = new["spec"].as_object()?;
+    // The schema refuses a value that is not a string.
+    let empty = spec.get("image").is_none_or(|image| image.is_null() || image == "");
+    default.filter(|_| empty)
+}
 
 /// Facts besides the request.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +84,7 @@ fn touches(before: &ObservedObject, after: &ObservedObject, error: &FieldError) 
     let version = |object: &ObservedObject| object.spec.runtime_version_override.clone().unwrap_or_default();
     let activated = !asked::auto_apply(before) && asked::auto_apply(after);
     let others = before.spec.image != after.spec.image || version(before) != version(after);
-    error.path == rules::version_path() && (others || activated)
+    error.path == path!(spec.runtimeVersionOverride) && (others || activated)
 }
 
 fn in_vain(before: &ObservedObject) -> Option<Message> {

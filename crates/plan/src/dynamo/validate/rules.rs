@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec, GpuSku, SearchStrategy};
-use steersman_reconcile::{FieldError, FieldPath, message, path};
+use steersman_reconcile::{FieldError, message, path};
 
 use super::Facts;
 use super::problem::{invalid, required};
@@ -12,14 +12,9 @@ use crate::dynamo::{asked, graph, hardware, names, profile_job};
 
 type Spec = DynamoGraphDeploymentRequestSpec;
 
-pub fn version_path() -> FieldPath {
-    path!(spec.runtimeVersionOverride)
-}
-
 /// Linux limit of one argument of a program, in bytes.
 const LONGEST_ARGUMENT: usize = 131_071;
 
-/// All errors of a new request.
 pub fn wrong(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
     let spec = &object.spec;
     let found = [
@@ -79,7 +74,7 @@ pub fn no_version(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
     let known = asked::given(spec.runtime_version_override.as_deref()).is_some() || has_version(image);
     (!known).then(|| {
         let mut error = required(
-            version_path(),
+            path!(spec.runtimeVersionOverride),
             message!["is required when ", path!(spec.image), " has no parseable semantic-version tag"],
             format!("Set it to the version of Dynamo in {image}, such as {}.", super::DYNAMO_VERSION),
         );

@@ -9,15 +9,38 @@ use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, Overrides}
 use steersman_reconcile::quantity::billionths;
 
 use super::pod::{TRUST_FILE, volume_mounts};
-use super::script;
+use crate::llamastack::config::{self, TLS_CERT, TLS_KEY, variable};
+use crate::llamastack::fields;
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::ObservedObject;
-use crate::llamastack::{config, fields};
 
 type Amounts = BTreeMap<String, Quantity>;
 
 const CONTAINER: &str = "llama-stack";
 const MEMORY: &str = "1Gi";
+
+/// Starts a server with a mounted configuration, whose values reach the script as variables only. The entry point of the
+/// server has changed twice. An unknown version counts as new.
+const ERA: &str = r#"era=$(python3 -c '
+import re
+from importlib.metadata import version
+parts = [int(part) for part in re.findall(r"\d+", version("llama_stack"))[:3]]
+print("first" if parts < [0, 2, 17] else "second" if parts < [0, 3] else "third")
+' 2>/dev/null || echo third)
+case "$era" in
+first) exec python3 -m llama_stack.distribution.server.server --config "$LLAMA_STACK_CONFIG" ;;
+second) exec python3 -m llama_stack.core.server.server "$LLAMA_STACK_CONFIG" ;;
+esac
+exec uvicorn llama_stack.core.server.server:create_app --factory --host 0.0.0.0 \
+  --port "${LLS_PORT:-8321}" --workers "${LLS_WORKERS:-1}""#;
+
+/// Older servers read the certificates from the configuration; the newest take them as arguments.
+fn start_script(secure: bool, env_file: Option<&str>) -> String {
+    let prepared = env_file.map(|file| format!(". {file}\n")).unwrap_or_default();
+    let certificates =
+        if secure { format!(" \\\n  --ssl-certfile {TLS_CERT} --ssl-keyfile {TLS_KEY}") } else { String::new() };
+    format!("set -e\n{prepared}{ERA}{certificates}\n")
+}
 
 pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
     let spec = &object.spec;
@@ -30,7 +53,7 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
     let env_file = setup.generated.as_ref().and_then(|generated| generated.pod.env_file);
     // Without a mounted configuration (generated or the user's), the image's own command starts the server.
     let start =
-        setup.config.as_ref().map(|_| vec!["/bin/sh".to_owned(), "-c".to_owned(), script::start(secure, env_file)]);
+        setup.config.as_ref().map(|_| vec!["/bin/sh".to_owned(), "-c".to_owned(), start_script(secure, env_file)]);
     let port = fields::port(spec);
     Container {
         name: name.unwrap_or_else(|| CONTAINER.to_owned()),
@@ -64,15 +87,14 @@ fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
     let generated = setup.generated.as_ref();
     let path = generated.map_or(config::CONFIG_PATH, |generated| generated.pod.config_path);
     let port = fields::port(spec).to_string();
-    let plain = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     let ours: Vec<EnvVar> = [
-        Some(plain("HF_HOME", fields::mount_path(spec).to_owned())),
-        setup.bundle.as_ref().map(|_| plain("SSL_CERT_FILE", TRUST_FILE.to_owned())),
-        Some(plain("LLS_WORKERS", fields::workers(spec).unwrap_or(1).to_string())),
-        Some(plain("LLS_PORT", port.clone())),
+        Some(variable("HF_HOME", fields::mount_path(spec))),
+        setup.bundle.as_ref().map(|_| variable("SSL_CERT_FILE", TRUST_FILE)),
+        Some(variable("LLS_WORKERS", &fields::workers(spec).unwrap_or(1).to_string())),
+        Some(variable("LLS_PORT", &port)),
         // The image's own command reads this variable; it is unset for the default port.
-        (!fields::usual_port(spec)).then(|| plain("LLAMA_STACK_PORT", port)),
-        Some(plain("LLAMA_STACK_CONFIG", path.to_owned())),
+        (fields::port(spec) != fields::PORT).then(|| variable("LLAMA_STACK_PORT", &port)),
+        Some(variable("LLAMA_STACK_CONFIG", path)),
     ]
     .into_iter()
     .flatten()

@@ -7,19 +7,15 @@ mod container;
 pub mod network;
 mod pod;
 pub mod scaling;
-mod script;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::Resource;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
-use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, PersistentVolumeClaimSpec, ServiceAccount, VolumeResourceRequirements,
-};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::{DynamicObject, TypeMeta};
 use serde_json::{Value, json};
 use steersman_api::Family;
@@ -78,14 +74,7 @@ pub fn account(object: &ObservedObject) -> Write {
 
 fn volume_claim(object: &ObservedObject, storage: &VolumeStorage) -> DynamicObject {
     let size = storage.size.clone().unwrap_or_else(|| Quantity(STORAGE_SIZE.to_owned()));
-    let spec = PersistentVolumeClaimSpec {
-        access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-        resources: Some(VolumeResourceRequirements {
-            requests: Some([("storage".to_owned(), size)].into()),
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
+    let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } });
     child::<PersistentVolumeClaim>(object, names::volume_claim(&object.name), json!({ "spec": spec }))
 }
 
@@ -100,13 +89,14 @@ fn role_binding(object: &ObservedObject) -> DynamicObject {
 
 fn deployment(snapshot: &Snapshot, setup: &Setup) -> DynamicObject {
     let object = &snapshot.object;
-    let spec = DeploymentSpec {
-        replicas: scaling::replicas(snapshot),
-        selector: matching(names::selector(&object.name)),
-        strategy: Some(strategy(&object.spec)),
-        template: template(object, setup),
-        ..Default::default()
-    };
+    let mut spec = json!({
+        "selector": matching(names::selector(&object.name)),
+        "strategy": strategy(&object.spec),
+        "template": template(object, setup),
+    });
+    if let Some(replicas) = scaling::replicas(snapshot) {
+        spec["replicas"] = replicas.into();
+    }
     let mut deployment = child::<Deployment>(object, names::deployment(&object.name), json!({ "spec": spec }));
     if let Some(kept) = adoption::kept(snapshot, setup) {
         deployment.data["spec"]["template"] = kept.live.template.clone();
@@ -119,15 +109,11 @@ fn deployment(snapshot: &Snapshot, setup: &Setup) -> DynamicObject {
 
 /// A claim can be mounted on one node only, so the old pod must end first. `rollingUpdate` is explicit although it is
 /// the default: a change to Recreate removes only fields that we own, and is rejected while `rollingUpdate` is set.
-fn strategy(spec: &LlamaStackDistributionSpec) -> DeploymentStrategy {
+fn strategy(spec: &LlamaStackDistributionSpec) -> Value {
     if fields::storage(spec).is_some() {
-        return DeploymentStrategy { type_: Some("Recreate".to_owned()), rolling_update: None };
+        return json!({ "type": "Recreate" });
     }
-    let quarter = || Some(IntOrString::String("25%".to_owned()));
-    DeploymentStrategy {
-        type_: Some("RollingUpdate".to_owned()),
-        rolling_update: Some(RollingUpdateDeployment { max_surge: quarter(), max_unavailable: quarter() }),
-    }
+    json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": "25%", "maxUnavailable": "25%" } })
 }
 
 fn matching(labels: BTreeMap<String, String>) -> LabelSelector {

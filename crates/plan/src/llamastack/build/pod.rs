@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{ca, container, matching};
-use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH};
+use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH, mount};
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::ObservedObject;
 use crate::llamastack::{fields, names};
@@ -101,16 +101,10 @@ pub fn volumes(object: &ObservedObject, setup: &Setup) -> Vec<Volume> {
 /// All mounts of the server's container, the user's last.
 pub fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Vec<VolumeMount> {
     let spec = &object.spec;
-    let mount = |name: &str, path: &str| VolumeMount {
-        name: name.to_owned(),
-        mount_path: path.to_owned(),
-        ..Default::default()
-    };
-    let fixed = |name: &str, path: &str| VolumeMount { read_only: Some(true), ..mount(name, path) };
-    let storage = mount(STORAGE_VOLUME, fields::mount_path(spec));
-    let config = setup.config.as_ref().map(|_| fixed(CONFIG_VOLUME, CONFIG_DIR));
-    let trust = setup.bundle.as_ref().map(|_| fixed(TRUST_VOLUME, TRUST_DIR));
-    let certificate = fields::certificate(spec).map(|_| fixed(CERTIFICATE_VOLUME, TLS_PATH));
+    let storage = mount(STORAGE_VOLUME, fields::mount_path(spec), false);
+    let config = setup.config.as_ref().map(|_| mount(CONFIG_VOLUME, CONFIG_DIR, true));
+    let trust = setup.bundle.as_ref().map(|_| mount(TRUST_VOLUME, TRUST_DIR, true));
+    let certificate = fields::certificate(spec).map(|_| mount(CERTIFICATE_VOLUME, TLS_PATH, true));
     let generated = setup.generated.iter().flat_map(|generated| generated.pod.volume_mounts.clone());
     let given = fields::overrides(spec).and_then(|overrides| overrides.volume_mounts.clone()).unwrap_or_default();
     std::iter::once(storage).chain(config).chain(trust).chain(certificate).chain(generated).chain(given).collect()

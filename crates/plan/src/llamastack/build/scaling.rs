@@ -1,17 +1,14 @@
 //! The number of replicas, the autoscaler that changes it, and the limit on evictions.
 
-use k8s_openapi::api::autoscaling::v2::{
-    CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, MetricSpec, MetricTarget,
-    ResourceMetricSource,
-};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::DynamicObject;
-use serde_json::json;
+use serde_json::{Value, json};
 use steersman_api::llamastack::v1alpha2::{Autoscaling, LlamaStackDistributionSpec};
 
 use super::{labelled_child, matching};
-use crate::llamastack::snapshot::{ObservedObject, ReplicasOwner, Snapshot};
+use crate::llamastack::snapshot::{ObservedDeployment, ObservedObject, ReplicasOwner, Snapshot};
 use crate::llamastack::{fields, names};
 
 const CPU_PERCENT: i32 = 80;
@@ -30,7 +27,18 @@ pub fn replicas(snapshot: &Snapshot) -> Option<i32> {
     }
 }
 
-/// Lower limit of the autoscaler.
+/// Whether all wanted pods are ready and of the newest template. The Deployment counts ready and updated pods
+/// separately: the ready ones are the updated ones only once no other pod is left.
+pub fn rolled_out(snapshot: &Snapshot, live: &ObservedDeployment) -> bool {
+    let wanted = wanted_replicas(snapshot, live);
+    let current = live.observed_generation >= live.generation;
+    current && live.ready == wanted && live.updated >= wanted && live.pods <= live.updated
+}
+
+pub fn wanted_replicas(snapshot: &Snapshot, live: &ObservedDeployment) -> i32 {
+    replicas(snapshot).or(live.replicas).unwrap_or(1)
+}
+
 pub fn fewest(spec: &LlamaStackDistributionSpec, autoscaling: &Autoscaling) -> i32 {
     autoscaling.min_replicas.unwrap_or(1).max(fields::replicas(spec)).max(1)
 }
@@ -39,31 +47,17 @@ pub fn autoscaler(object: &ObservedObject, autoscaling: &Autoscaling) -> Dynamic
     let (cpu, memory) =
         (autoscaling.target_cpu_utilization_percentage, autoscaling.target_memory_utilization_percentage);
     let cpu = cpu.or(memory.is_none().then_some(CPU_PERCENT));
-    let metric = |name: &str, percent: Option<i32>| {
-        percent.map(|percent| MetricSpec {
-            type_: "Resource".to_owned(),
-            resource: Some(ResourceMetricSource {
-                name: name.to_owned(),
-                target: MetricTarget {
-                    type_: "Utilization".to_owned(),
-                    average_utilization: Some(percent),
-                    ..Default::default()
-                },
-            }),
-            ..Default::default()
-        })
+    let metric = |(name, percent): (&str, Option<i32>)| {
+        let target = json!({ "type": "Utilization", "averageUtilization": percent? });
+        Some(json!({ "type": "Resource", "resource": { "name": name, "target": target } }))
     };
-    let spec = HorizontalPodAutoscalerSpec {
-        scale_target_ref: CrossVersionObjectReference {
-            api_version: Some("apps/v1".to_owned()),
-            kind: "Deployment".to_owned(),
-            name: names::deployment(&object.name),
-        },
-        min_replicas: Some(fewest(&object.spec, autoscaling)),
-        max_replicas: autoscaling.max_replicas,
-        metrics: Some([metric("cpu", cpu), metric("memory", memory)].into_iter().flatten().collect()),
-        behavior: None,
-    };
+    let metrics: Vec<Value> = [("cpu", cpu), ("memory", memory)].into_iter().filter_map(metric).collect();
+    let spec = json!({
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": names::deployment(&object.name) },
+        "minReplicas": fewest(&object.spec, autoscaling),
+        "maxReplicas": autoscaling.max_replicas,
+        "metrics": metrics,
+    });
     let name = names::autoscaler(&object.name);
     labelled_child::<HorizontalPodAutoscaler>(object, name, None, json!({ "spec": spec }))
 }

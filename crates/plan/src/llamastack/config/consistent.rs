@@ -4,30 +4,27 @@ use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec
 use steersman_reconcile::{FieldPath, message, path};
 
 use super::problem::reason;
-use super::{FieldError, listen, providers};
+use super::{FieldError, providers};
 
 pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let refuse =
-        |path: FieldPath, message: String, remedy: &str| FieldError::new(path, reason::INVALID, message, remedy);
     let given = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
+    let error = |path: FieldPath, message: &str, remedy: &str, rule: &'static str| {
+        FieldError::new(path, reason::INVALID, message, remedy).with_schema_rule(rule)
+    };
+    let mut errors = Vec::new();
     match (given(&spec.distribution.name), given(&spec.distribution.image)) {
-        (true, true) => {
-            let error = refuse(
-                path!(spec.distribution),
-                "only one of name or image can be specified".to_owned(),
-                "Remove the name or the image.",
-            );
-            errors.push(error.with_schema_rule(rules::NAME_EXCLUDES_IMAGE));
-        }
-        (false, false) => {
-            let error = refuse(
-                path!(spec.distribution),
-                "one of name or image must be specified".to_owned(),
-                "Set name to a distribution that the operator knows, or image to any other.",
-            );
-            errors.push(error.with_schema_rule(rules::NAME_OR_IMAGE));
-        }
+        (true, true) => errors.push(error(
+            path!(spec.distribution),
+            "only one of name or image can be specified",
+            "Remove the name or the image.",
+            rules::NAME_EXCLUDES_IMAGE,
+        )),
+        (false, false) => errors.push(error(
+            path!(spec.distribution),
+            "one of name or image must be specified",
+            "Set name to a distribution that the operator knows, or image to any other.",
+            rules::NAME_OR_IMAGE,
+        )),
         _ => {}
     }
     let sections = [
@@ -37,29 +34,25 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
         ("disabled", spec.disabled.is_some(), rules::DISABLED_EXCLUDE_OVERRIDE),
     ];
     for (section, _, rule) in sections.into_iter().filter(|(_, there, _)| *there && spec.override_config.is_some()) {
-        let error = refuse(
-            path!(spec).field(section),
-            format!("{section} and overrideConfig are mutually exclusive"),
-            "Remove one of them; what overrideConfig names is used as it is.",
-        );
-        errors.push(error.with_schema_rule(rule));
+        let message = format!("{section} and overrideConfig are mutually exclusive");
+        let remedy = "Remove one of them; what overrideConfig names is used as it is.";
+        errors.push(error(path!(spec).field(section), &message, remedy, rule));
     }
-    let port = listen::port(spec);
-    if !(1..=65_535).contains(&port) {
-        errors.push(refuse(
-            path!(spec.networking.port),
-            format!("{port} is not a port"),
-            "Use a number from 1024 to 65535, or leave it out for 8321.",
-        ));
+    let networking = spec.networking.as_ref();
+    // The plan reads a port of 0 as unset; it is refused all the same.
+    if let Some(port) = networking.and_then(|networking| networking.port).filter(|port| !(1..=65_535).contains(port)) {
+        let remedy = "Use a number from 1024 to 65535, or leave it out for 8321.";
+        let message = format!("{port} is not a port");
+        errors.push(FieldError::new(path!(spec.networking.port), reason::INVALID, message, remedy));
     }
-    let tls = spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
+    let tls = networking.and_then(|networking| networking.tls.as_ref());
     if tls.is_some_and(|tls| tls.enabled == Some(true) && !given(&tls.secret_name)) {
-        let error = refuse(
+        errors.push(error(
             path!(spec.networking.tls.secretName),
-            "secretName is required when TLS is enabled".to_owned(),
+            "secretName is required when TLS is enabled",
             "Name a Secret of type kubernetes.io/tls in the namespace of this object.",
-        );
-        errors.push(error.with_schema_rule(rules::TLS_NEEDS_SECRET));
+            rules::TLS_NEEDS_SECRET,
+        ));
     }
     errors
 }

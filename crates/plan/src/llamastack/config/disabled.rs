@@ -7,6 +7,7 @@ use steersman_reconcile::{FieldPath, message, path};
 
 use super::apis;
 use super::draft::{self, Draft};
+use super::problem::list;
 
 /// The disabled APIs by their names in the file. Disabling an API that the spec has providers for is an error.
 pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
@@ -19,10 +20,12 @@ pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
             key => key,
         };
         if draft.base.is_some() && !draft.serves(key) {
+            let served = draft::list(draft.config.get("apis")).iter().filter_map(Value::as_str);
+            let remedy = format!("Remove it, or name one of {}.", list(served.map(apis::field)));
             draft.ignore(
                 path!(spec.disabled).index(place),
                 format!("the distribution has no API {written:?}, so there is nothing to disable"),
-                format!("Remove it, or name one of {}.", served(draft)),
+                remedy,
             );
         }
         for at in providing(draft, key) {
@@ -48,11 +51,6 @@ fn providing(draft: &Draft<'_>, key: &str) -> Vec<FieldPath> {
         .map(|(api, _)| path!(spec.providers).field(api.field))
         .chain(external.map(|(api, _)| path!(spec.externalProviders).field(api.field)))
         .collect()
-}
-
-fn served(draft: &Draft<'_>) -> String {
-    let names = draft::list(draft.config.get("apis")).iter().filter_map(Value::as_str);
-    super::problem::list(names.map(apis::field))
 }
 
 pub(super) fn remove(draft: &mut Draft<'_>, disabled: &BTreeSet<String>) {

@@ -8,7 +8,7 @@ use super::ids::{self, Known};
 use super::problem::reason;
 use super::secrets::Secrets;
 use super::version::Server;
-use super::{Base, FieldError, apis};
+use super::{Base, FieldError, apis, consistent};
 
 pub(super) struct Draft<'a> {
     pub spec: &'a LlamaStackDistributionSpec,
@@ -24,30 +24,39 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
+    /// A copy of the base, with the errors and remarks that do not depend on it.
     pub fn new(spec: &'a LlamaStackDistributionSpec, base: Option<&'a Base>) -> Self {
         Self {
             spec,
             base,
             server: Server::of(base.map_or("", |base| &base.server_version)),
             config: base.and_then(|base| base.config.as_object()).cloned().unwrap_or_default(),
-            errors: Vec::new(),
-            remarks: Vec::new(),
+            errors: consistent::errors(spec),
+            remarks: consistent::remarks(spec),
             secrets: Secrets::default(),
             resources: 0,
         }
     }
 
-    /// Adds an error with the reason `SpecInvalid`.
     pub fn refuse(&mut self, path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) {
         self.errors.push(FieldError::new(path, reason::INVALID, message, remedy));
     }
 
     /// Adds the remark that a field has no effect.
     pub fn ignore(&mut self, path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) {
-        self.remarks.push(FieldError::new(path, reason::IGNORED, message, remedy));
+        self.remark(path, reason::IGNORED, message, remedy);
     }
 
-    /// The entries of an API in the file.
+    pub fn remark(
+        &mut self,
+        path: FieldPath,
+        reason: &'static str,
+        message: impl Into<Message>,
+        remedy: impl Into<Message>,
+    ) {
+        self.remarks.push(FieldError::new(path, reason, message, remedy));
+    }
+
     pub fn entries(&self, api: &str) -> &[Value] {
         list(self.config.get("providers").and_then(|providers| providers.get(api)))
     }
@@ -110,10 +119,4 @@ pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
 /// The id of an entry. None: the entry has no id and is switched off.
 pub(super) fn id_of(entry: &Value) -> Option<Known> {
     text(entry, "provider_id").map(ids::known)
-}
-
-/// Total number of entries in the lists of a section.
-pub(super) fn list_lengths(section: Option<&Value>) -> i64 {
-    let lists = section.and_then(Value::as_object).into_iter().flat_map(Map::values);
-    lists.map(|entries| list(Some(entries)).len() as i64).sum()
 }

@@ -21,7 +21,6 @@ mod render;
 mod resources;
 mod secrets;
 mod settings;
-mod source;
 mod storage;
 mod version;
 
@@ -41,16 +40,41 @@ pub use external::{
     External, INSTALL, Installed, all as external_providers, merge as merge_external,
     merge_files as merge_external_files,
 };
-pub use listen::{Listen, TLS_CERT, TLS_KEY, TLS_PATH};
+pub use listen::{TLS_CERT, TLS_KEY, TLS_PATH};
 pub use merge::{ANNOTATION, Merge};
-pub use pod::{CONFIG_DIR, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod};
+pub use pod::{CONFIG_DIR, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod, mount, variable};
 pub use providers::kind_of;
 pub use render::{hash_of_base, read as read_yaml};
 pub use secrets::SecretUse;
-pub use source::{Source, source};
 pub use steersman_reconcile::FieldError;
 pub use storage::{KV_PASSWORD, Parts, Prepare, SQL_CONNECTION_STRING, exports as storage_exports, parse as parse_sql};
 pub use version::{SUPPORTED, detect as detect_version};
+
+/// The source of an object's configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// A ConfigMap of the user, unchanged.
+    Override,
+    /// Generated from the spec and the base.
+    Generated,
+    /// The file in the image; nothing is mounted.
+    #[default]
+    Distribution,
+}
+
+/// `always_mounted`: the file in the image is not that of the distribution, as with `remote-vllm`. Certificates and
+/// external providers need a generated file, since the one in the image cannot be changed.
+pub fn source(spec: &LlamaStackDistributionSpec, always_mounted: bool) -> Source {
+    if spec.override_config.is_some() {
+        return Source::Override;
+    }
+    let asked = spec.providers.is_some()
+        || spec.resources.is_some()
+        || spec.storage.is_some()
+        || spec.disabled.as_ref().is_some_and(|disabled| !disabled.is_empty());
+    let needed = fields::certificate(spec).is_some() || !external::all(spec).is_empty();
+    if asked || needed || always_mounted { Source::Generated } else { Source::Distribution }
+}
 
 pub struct Input<'a> {
     pub spec: &'a LlamaStackDistributionSpec,
@@ -68,7 +92,6 @@ pub struct Generated {
     /// SHA-256 of the text in hexadecimal digits.
     pub hash: String,
     pub config_version: i64,
-    /// Number of providers in the file.
     pub provider_count: i64,
     /// Number of resources that the spec adds.
     pub resource_count: i64,
@@ -78,8 +101,15 @@ pub struct Generated {
     pub secrets: Vec<SecretUse>,
     /// Fields that were left out or have no effect.
     pub remarks: Vec<FieldError>,
-    pub listen: Listen,
     pub pod: Pod,
+}
+
+impl Generated {
+    /// The text of the event and the condition.
+    pub fn summary(&self) -> String {
+        let Self { provider_count, resource_count, .. } = self;
+        format!("Generated config.yaml with {provider_count} providers and {resource_count} models")
+    }
 }
 
 /// Returns all errors at once, so that the user can correct them in one round.
@@ -96,11 +126,24 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
     if !draft.errors.is_empty() {
         return Err(draft.errors);
     }
-    let provider_count = draft::list_lengths(draft.config.get("providers"));
+    let providers = draft.config.get("providers").and_then(Value::as_object).into_iter().flatten();
+    let provider_count = providers.map(|(_, entries)| draft::list(Some(entries)).len() as i64).sum();
     let config = Value::Object(draft.config);
     let config_yaml = render::yaml(&config).map_err(|problem| vec![problem])?;
     if config_yaml.len() > SIZE_LIMIT {
-        return Err(vec![too_large(config_yaml.len())]);
+        return Err(vec![FieldError::new(
+            path!(spec),
+            reason::FAILED,
+            format!(
+                "config.yaml has {} bytes, more than the {SIZE_LIMIT} that fit into a ConfigMap",
+                config_yaml.len()
+            ),
+            message![
+                "Register models while the server runs instead of in ",
+                path!(spec.resources.models),
+                ", or shorten settings."
+            ],
+        )]);
     }
     Ok(Generated {
         hash: content_hash::hex(&config_yaml),
@@ -112,25 +155,11 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
         pod: pod::parts(input.spec, prepare, &draft.secrets.uses, input.operator_image),
         secrets: draft.secrets.uses,
         remarks: draft.remarks,
-        listen: Listen::of(input.spec),
     })
 }
 
 /// A ConfigMap holds 1 MiB, including its name and labels.
 const SIZE_LIMIT: usize = 1_000_000;
-
-fn too_large(size: usize) -> FieldError {
-    FieldError::new(
-        path!(spec),
-        reason::FAILED,
-        format!("config.yaml has {size} bytes, more than the {SIZE_LIMIT} that fit into a ConfigMap"),
-        message![
-            "Register models while the server runs instead of in ",
-            path!(spec.resources.models),
-            ", or shorten settings."
-        ],
-    )
-}
 
 /// The result of checking a spec without writing the file.
 pub struct Checked {
@@ -147,11 +176,8 @@ pub fn check(input: &Input<'_>) -> Checked {
     Checked { errors, remarks: draft.remarks, secrets: draft.secrets.uses }
 }
 
-/// Checks an object whose file is not generated.
 pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
     let mut draft = Draft::new(spec, None);
-    draft.errors = consistent::errors(spec);
-    draft.remarks = consistent::remarks(spec);
     external::check(&mut draft);
     Checked { errors: draft.errors, remarks: draft.remarks, secrets: Vec::new() }
 }
@@ -159,8 +185,6 @@ pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
 /// Disabled APIs are removed before resources are bound, so that no model gets a provider that is not there.
 fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     let mut draft = Draft::new(input.spec, input.base);
-    draft.errors = consistent::errors(input.spec);
-    draft.remarks = consistent::remarks(input.spec);
     let entries = providers::expand(&mut draft);
     let disabled = disabled::names(&mut draft);
     merge::providers(&mut draft, &entries, input.merge);
@@ -185,12 +209,12 @@ fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
 fn own_command(draft: &mut Draft<'_>) {
     let command = fields::overrides(draft.spec).and_then(|overrides| overrides.command.as_ref());
     if command.is_some_and(|command| !command.is_empty()) {
-        draft.remarks.push(FieldError::new(
+        draft.remark(
             path!(spec.workload.overrides.command),
             reason::NEEDED,
             "it replaces the start script, which puts the parts of the storage's address into the environment",
             "Begin the command with `. /run/steersman/storage.env`, or remove it.",
-        ));
+        );
     }
 }
 

@@ -6,9 +6,9 @@ use serde_json::Value;
 use steersman_reconcile::{message, path};
 
 use super::draft::{Draft, id_of};
+use super::ids;
 use super::problem::reason;
 use super::storage::Prepare;
-use super::{FieldError, ids};
 use crate::llamastack::fields;
 
 pub(super) fn report(draft: &mut Draft<'_>, prepare: Prepare) {
@@ -21,12 +21,12 @@ pub(super) fn report(draft: &mut Draft<'_>, prepare: Prepare) {
             continue;
         }
         let env = path!(spec.workload.overrides.env);
-        draft.remarks.push(FieldError::new(
+        draft.remark(
             env.clone(),
             reason::NEEDED,
             format!("the server does not start without the variable {name}, which nothing here sets"),
             message![format!("Add {name} to "), env, ", unless the image sets it."],
-        ));
+        );
     }
 }
 

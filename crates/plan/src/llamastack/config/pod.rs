@@ -166,7 +166,7 @@ fn empty_dir(name: &str, source: EmptyDirVolumeSource) -> Volume {
     Volume { name: name.to_owned(), empty_dir: Some(source), ..Default::default() }
 }
 
-fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+pub fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -175,6 +175,6 @@ fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     }
 }
 
-fn variable(name: &str, value: &str) -> EnvVar {
+pub fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
 }

@@ -61,7 +61,9 @@ fn round(draft: &mut Draft<'_>, entries: &[Entry]) -> bool {
     }
     providers.retain(|api, _| !emptied.contains(api));
     draft.config.insert("providers".to_owned(), Value::Object(providers));
-    unlist(draft, &emptied);
+    if let Some(Value::Array(names)) = draft.config.get_mut("apis") {
+        names.retain(|name| !name.as_str().is_some_and(|name| emptied.contains(name)));
+    }
     let again = !gone.is_empty();
     left_out(draft, gone);
     // Only the last round has the complete list.
@@ -117,18 +119,13 @@ fn left_out(draft: &mut Draft<'_>, gone: Vec<(String, &'static str, String)>) {
     }
     for ((api, missing), ids) in groups {
         let (verb, ids) = (if ids.len() > 1 { "need" } else { "needs" }, ids.join(", "));
-        draft.remarks.push(FieldError::new(
-            cause(draft, missing),
+        let cause = cause(draft, missing);
+        draft.remark(
+            cause,
             reason::PRUNED,
             format!("the API {api} is left without {ids}, which {verb} the API {missing} to start"),
             format!("Keep {} to have it; nothing is to be done otherwise.", apis::field(missing)),
-        ));
-    }
-}
-
-fn unlist(draft: &mut Draft<'_>, lost: &BTreeSet<String>) {
-    if let Some(Value::Array(names)) = draft.config.get_mut("apis") {
-        names.retain(|name| !name.as_str().is_some_and(|name| lost.contains(name)));
+        );
     }
 }
 
@@ -184,12 +181,13 @@ fn pruned(draft: &mut Draft<'_>, api: &str, what: &str, provider: &str) {
     } else {
         format!("its provider {provider:?} is no longer there")
     };
-    draft.remarks.push(FieldError::new(
-        cause(draft, api),
+    let cause = cause(draft, api);
+    draft.remark(
+        cause,
         reason::PRUNED,
         format!("{what} is left out: {why}"),
         "Keep that provider to have it; nothing is to be done otherwise.",
-    ));
+    );
 }
 
 /// Removes dangling defaults for vector stores: the provider, and models in any of its sections.
@@ -265,7 +263,7 @@ pub(super) fn default_shield(draft: &mut Draft<'_>) {
             (cause(draft, SAFETY.key), "no provider serves that shield any more", remedy)
         };
         let message = format!("safety.default_shield_id {default:?} is left out: {why}");
-        draft.remarks.push(FieldError::new(path, reason::PRUNED, message, remedy));
+        draft.remark(path, reason::PRUNED, message, remedy);
     }
     put_back(draft, section);
 }

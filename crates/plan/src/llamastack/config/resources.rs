@@ -163,12 +163,12 @@ fn default_provider(draft: &Draft<'_>, api: Api, entries: &[Entry]) -> Option<Kn
 }
 
 fn conditional(draft: &mut Draft<'_>, path: &FieldPath, id: &str, variable: &str) {
-    draft.remarks.push(FieldError::new(
+    draft.remark(
         path.clone(),
         reason::NEEDED,
         format!("its provider {id:?} is there only when the variable {variable} is set; the server skips it otherwise"),
         message![format!("Set {variable} in "), path!(spec.workload.overrides.env), ", or add a provider of your own."],
-    ));
+    );
 }
 
 /// The server does not start with an unknown id. Ids of the base and of external providers count.

@@ -12,7 +12,6 @@ use super::{FieldError, ids};
 pub struct SecretUse {
     pub secret: String,
     pub key: String,
-    /// The variable with the value.
     pub variable: String,
     /// Path of `name` and `key`, as in `spec.providers.inference.apiKey.secretKeyRef`.
     pub path: FieldPath,

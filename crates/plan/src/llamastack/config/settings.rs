@@ -5,9 +5,9 @@ use steersman_api::llamastack::v1alpha2::{Provider, SecretKey};
 use steersman_reconcile::FieldPath;
 
 use super::draft::Draft;
+use super::ids;
 use super::problem::reason;
 use super::providers::{kind_of, secret};
-use super::{FieldError, ids};
 
 /// Copies the settings, except for references to Secrets at the top level.
 pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &FieldPath) -> Map<String, Value> {
@@ -53,12 +53,12 @@ pub(super) fn readable(draft: &mut Draft<'_>, provider: &Provider, path: &FieldP
     let written = settings.into_iter().flatten().filter(|(name, value)| secret(name) && plain(value));
     places.extend(written.map(|(name, _)| path.field("settings").field(name.clone())));
     for place in places {
-        draft.remarks.push(FieldError::new(
+        draft.remark(
             place,
             reason::READABLE,
             "this looks like a secret, and everyone who may read the ConfigMap will see it",
             "Put it into a Secret, and name that in apiKey or secretRefs.",
-        ));
+        );
     }
 }
 

@@ -24,7 +24,6 @@ pub struct SpecFinding {
 }
 
 impl SpecFinding {
-    /// The finding as the status stores it.
     pub fn code(&self) -> FindingCode {
         let severity = match self.finding.severity {
             Severity::Blocker => FindingSeverity::Blocker,

@@ -24,7 +24,7 @@ use super::config::problem::reason;
 use super::operator_config::DefaultPolicy;
 use super::resolution::{Resolution, Setup, SpecResolution};
 use super::snapshot::{ObservedRoute, ReplicasOwner, Snapshot};
-use super::{stored_status, texts};
+use super::stored_status;
 
 pub use resolve::{CONFIG_KEY, LabelsWanted, labels_wanted, referred};
 
@@ -157,8 +157,8 @@ fn event_reason(reason: &'static str, resolution: &SpecResolution) -> &'static s
 /// Events for progress that the stored status does not report yet.
 fn progress_events(snapshot: &Snapshot, setup: &Setup) -> Vec<Event> {
     let generated = setup.generated_config().filter(|(_, config)| !stored_status::reports_generated(snapshot, config));
-    let generated = generated.map(|(generated, _)| Event::normal("ConfigGenerated", texts::generated(generated)));
+    let generated = generated.map(|(generated, _)| Event::normal("ConfigGenerated", generated.summary()));
     let deployed = setup.deployed_config(snapshot).filter(|config| !stored_status::reports_deployed(snapshot, config));
-    let deployed = deployed.map(|config| Event::normal("DeploymentUpdated", texts::deployed(config)));
+    let deployed = deployed.map(|config| Event::normal("DeploymentUpdated", config.deployed()));
     generated.into_iter().chain(deployed).collect()
 }

@@ -5,9 +5,9 @@ mod masked;
 use serde_json::{Map, Value};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
 
-use super::build::network;
+use super::build::{network, scaling};
 use super::snapshot::Snapshot;
-use super::{fields, names, rollout};
+use super::{fields, names};
 
 pub const HEALTH: &str = "/v1/health";
 pub const VERSION: &str = "/v1/version";
@@ -32,7 +32,7 @@ pub fn question(snapshot: &Snapshot) -> Option<Question> {
     let live = snapshot.deployment.as_ref()?;
     let refused = object.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Failed));
     let asked = !object.deleting && !refused && snapshot.service && fields::wants_service(&object.spec);
-    (asked && live.ready > 0 && rollout::complete(snapshot, live)).then(|| Question {
+    (asked && live.ready > 0 && scaling::rolled_out(snapshot, live)).then(|| Question {
         url: names::service_url(
             network::scheme(&object.spec),
             &object.name,

@@ -3,10 +3,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::llamastack::v1alpha2::{ConfigGeneration, LlamaStackDistributionStatus};
-use steersman_api::meta::conditions::{Statement, Truth};
+use steersman_api::meta::conditions::{Statement, Truth, whole_seconds};
 use steersman_reconcile::Outcome;
 
-use super::{statement, whole_seconds};
 use crate::llamastack::config::Source;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::resolution::SpecResolution;
@@ -14,7 +13,6 @@ use crate::llamastack::snapshot::Snapshot;
 use crate::llamastack::stored_status::{
     CONFIG_GENERATED, DEPLOYMENT_UPDATED, LABELS_AWAITED, SECRETS_RESOLVED, condition,
 };
-use crate::llamastack::texts;
 use crate::llamastack::validate::referenced_by;
 
 const UPGRADE: &str = "UpgradeConfigFailure";
@@ -77,11 +75,11 @@ fn secrets(resolution: &SpecResolution) -> Option<Statement> {
         None if resolution.secret_count == 0 => None,
         None => {
             let message = format!("Resolved {} secret references", resolution.secret_count);
-            Some(statement(SECRETS_RESOLVED, Truth::True, "AllSecretsFound", message))
+            Some(Statement::new(SECRETS_RESOLVED, Truth::True, "AllSecretsFound", message))
         }
         Some(first) => {
             let missing: Vec<String> = resolution.missing_secrets.iter().map(referenced_by).collect();
-            Some(statement(SECRETS_RESOLVED, Truth::False, first.reason, missing.join(". ")))
+            Some(Statement::new(SECRETS_RESOLVED, Truth::False, first.reason, missing.join(". ")))
         }
     }
 }
@@ -95,11 +93,12 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
         resolution.config_errors.iter().chain(&resolution.missing_secrets).map(|error| error.text().to_string());
     let errors: Vec<String> = image.into_iter().chain(wrong).collect();
     if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| errors.is_empty()) {
-        return (!made(snapshot)).then(|| statement(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
+        return (!made(snapshot))
+            .then(|| Statement::new(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
     }
     if errors.is_empty() {
-        let message = texts::generated(resolution.setup.as_ref()?.generated.as_ref()?);
-        return Some(statement(CONFIG_GENERATED, Truth::True, "ConfigGenerationSucceeded", message));
+        let message = resolution.setup.as_ref()?.generated.as_ref()?.summary();
+        return Some(Statement::new(CONFIG_GENERATED, Truth::True, "ConfigGenerationSucceeded", message));
     }
     let errors = errors.join(" ");
     let ours = resolution.image_error.is_some() || !resolution.config_errors.is_empty();
@@ -112,7 +111,7 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
         }
         _ => (reason::FAILED, format!("Failed to generate config.yaml: {errors}")),
     };
-    Some(statement(CONFIG_GENERATED, Truth::False, reason, message))
+    Some(Statement::new(CONFIG_GENERATED, Truth::False, reason, message))
 }
 
 /// Whether the same spec had a configuration under another version of the operator. Stays true once reported.
@@ -131,9 +130,9 @@ fn updated(snapshot: &Snapshot, resolution: &SpecResolution, refused: bool, outc
     let setup = resolution.setup.as_ref().filter(|setup| setup.config.is_some())?;
     if let Some(failure) = &outcome.failure {
         let message = format!("Failed to update Deployment: {}", failure);
-        return Some(statement(DEPLOYMENT_UPDATED, Truth::False, "DeploymentUpdateFailed", message));
+        return Some(Statement::new(DEPLOYMENT_UPDATED, Truth::False, "DeploymentUpdateFailed", message));
     }
     // The stored condition stays until the Deployment is observed to use the configuration.
-    let message = texts::deployed(setup.deployed_config(snapshot).filter(|_| !refused)?);
-    Some(statement(DEPLOYMENT_UPDATED, Truth::True, "DeploymentUpdateSucceeded", message))
+    let message = setup.deployed_config(snapshot).filter(|_| !refused)?.deployed();
+    Some(Statement::new(DEPLOYMENT_UPDATED, Truth::True, "DeploymentUpdateSucceeded", message))
 }

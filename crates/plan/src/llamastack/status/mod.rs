@@ -2,11 +2,10 @@
 //! so that a settled object causes no write.
 
 mod config;
-mod pods;
 mod server;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::llamastack::status::Phase;
 use steersman_api::llamastack::v1alpha2::{
     ExposeForm, LlamaStackDistributionSpec, LlamaStackDistributionStatus, PodProblem,
@@ -14,7 +13,7 @@ use steersman_api::llamastack::v1alpha2::{
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Failure, Finding, Outcome, Severity, sentences};
 
-use super::build::network;
+use super::build::{network, scaling};
 use super::plan::{Plan, blocked};
 use super::resolution::{Resolution, SpecResolution};
 use super::snapshot::{ObservedDeployment, ObservedRoute, Snapshot};
@@ -22,7 +21,7 @@ use super::stored_status::{
     AVAILABLE, CONFIG_GENERATED, DEPLOYMENT_READY, DEPLOYMENT_UPDATED, HEALTH_CHECK, SECRETS_RESOLVED, SERVICE_READY,
     SPEC_ACCEPTED, STORAGE_READY, awaits_labels, condition, reports_generation,
 };
-use super::{fields, names, rollout};
+use super::{fields, names, pod_problem, stored_status};
 
 /// Conditions of the children first, those of the spec last.
 const ORDER: [&str; 9] = [
@@ -40,7 +39,6 @@ const ORDER: [&str; 9] = [
 /// Name of the distribution of an object that names an image.
 const CUSTOM: &str = "custom";
 
-/// The phase of the Deployment and its message.
 struct Progress {
     phase: Phase,
     message: String,
@@ -57,9 +55,8 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         status.phase = Some(Phase::Terminating);
         return dated(&stored, status, snapshot.now);
     };
-    let complete = |live| rollout::complete(snapshot, live);
-    let starting = snapshot.deployment.as_ref().is_some_and(|live| !complete(live));
-    status.pod_problem = pods::problem(snapshot).filter(|_| starting);
+    let starting = snapshot.deployment.as_ref().is_some_and(|live| !scaling::rolled_out(snapshot, live));
+    status.pod_problem = problem(snapshot).filter(|_| starting);
     let refusal = refusal(plan, outcome);
     // A running server with the configuration of this spec keeps its status. A new spec waits for its configuration.
     let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::made(snapshot));
@@ -102,6 +99,24 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
     dated(&stored, status, snapshot.now)
 }
 
+/// The problem of pods that do not become ready. The stored one stays until the operator has observed the pods after its
+/// start.
+fn problem(snapshot: &Snapshot) -> Option<PodProblem> {
+    match &snapshot.pods {
+        Some(pods) => pod_problem::find(pods).map(|problem| pod_problem::stored(&problem, &snapshot.object)),
+        None => stored_status::pod_problem(snapshot),
+    }
+}
+
+/// The pod's own problem precedes that of its Deployment, which has no details.
+fn explained(snapshot: &Snapshot, problem: Option<&PodProblem>, progress: String) -> String {
+    let of_deployment = || snapshot.deployment.as_ref().and_then(|live| live.trouble.as_ref());
+    match problem.map(|problem| &problem.message).or_else(of_deployment) {
+        Some(cause) => format!("{progress}: {cause}"),
+        None => progress,
+    }
+}
+
 /// `lastUpdated` records a change of another field; on its own it would make every reconcile a write.
 fn dated(
     stored: &LlamaStackDistributionStatus,
@@ -109,13 +124,9 @@ fn dated(
     now: Timestamp,
 ) -> LlamaStackDistributionStatus {
     if *stored != status {
-        status.version.get_or_insert_default().last_updated = Some(whole_seconds(now));
+        status.version.get_or_insert_default().last_updated = Some(conditions::whole_seconds(now));
     }
     status
-}
-
-fn whole_seconds(now: Timestamp) -> Time {
-    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 /// The error that blocks the object until something changes. A transient failure does not.
@@ -143,10 +154,10 @@ fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome
             return Progress { phase, message };
         }
     };
-    if rollout::complete(snapshot, live) {
+    if scaling::rolled_out(snapshot, live) {
         return Progress { phase: Phase::Ready, message: "Deployment is ready".to_owned() };
     }
-    let wanted = rollout::wanted_replicas(snapshot, live);
+    let wanted = scaling::wanted_replicas(snapshot, live);
     let ready = live.ready;
     let message = if ready == 0 {
         "Deployment is pending".to_owned()
@@ -157,7 +168,7 @@ fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome
     } else {
         format!("Deployment is rolling out: {}/{wanted} replicas updated", live.updated.min(wanted))
     };
-    Progress { phase: Phase::Initializing, message: pods::explained(snapshot, problem, message) }
+    Progress { phase: Phase::Initializing, message: explained(snapshot, problem, message) }
 }
 
 /// Sets the addresses, the distribution and the server's fields.
@@ -188,30 +199,29 @@ fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
 fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistributionStatus) -> Statement {
     let Some(live) = &snapshot.deployment else {
         let message = format!("0/{} replicas available", fields::replicas(&snapshot.object.spec));
-        return statement(AVAILABLE, Truth::False, "ReplicasUnavailable", message);
+        return Statement::new(AVAILABLE, Truth::False, "ReplicasUnavailable", message);
     };
-    let wanted = rollout::wanted_replicas(snapshot, live);
+    let wanted = scaling::wanted_replicas(snapshot, live);
     let ObservedDeployment { ready, updated, .. } = *live;
     let available = format!("{ready}/{wanted} replicas available");
     // A rollout is in progress while pods of the old template serve, even if enough pods are available.
     let rolling = live.observed_generation < live.generation || updated < wanted || live.pods > updated;
     if status.phase == Some(Phase::Ready) {
         let message = format!("{available} with current config");
-        return statement(AVAILABLE, Truth::True, "MinimumReplicasAvailable", message);
+        return Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", message);
     }
     if refused && ready >= wanted && !rolling {
-        return statement(AVAILABLE, Truth::True, "MinimumReplicasAvailable", available);
+        return Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", available);
     }
     let (reason, message) = if rolling {
         ("RolloutInProgress", format!("Rolling update in progress: {updated}/{wanted} updated"))
     } else {
         ("ReplicasUnavailable", available)
     };
-    let message = pods::explained(snapshot, status.pod_problem.as_ref(), message);
-    statement(AVAILABLE, Truth::False, reason, message)
+    let message = explained(snapshot, status.pod_problem.as_ref(), message);
+    Statement::new(AVAILABLE, Truth::False, reason, message)
 }
 
-/// The conditions of the children.
 fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
     let ready = progress.phase == Phase::Ready;
     let spec = &snapshot.object.spec;
@@ -275,10 +285,6 @@ fn service(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<Stri
     Err(format!("Failed to get Service: services {name:?} not found"))
 }
 
-fn statement(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
-    Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
-}
-
 /// A condition with the Go operator's reasons for success and failure.
 fn result_statement(type_: &str, result: Result<String, String>) -> Statement {
     let (good, bad) = match type_ {
@@ -288,8 +294,8 @@ fn result_statement(type_: &str, result: Result<String, String>) -> Statement {
         _ => ("DeploymentReady", "DeploymentFailed"),
     };
     match result {
-        Ok(message) => statement(type_, Truth::True, good, message),
-        Err(message) => statement(type_, Truth::False, bad, message),
+        Ok(message) => Statement::new(type_, Truth::True, good, message),
+        Err(message) => Statement::new(type_, Truth::False, bad, message),
     }
 }
 
@@ -299,7 +305,7 @@ fn spec(findings: &[Finding]) -> Statement {
         Some(first) => (first.reason, sentences(findings)),
         None => (SPEC_ACCEPTED, "Every field of the spec is acted on.".to_owned()),
     };
-    statement(SPEC_ACCEPTED, truth, reason, message)
+    Statement::new(SPEC_ACCEPTED, truth, reason, message)
 }
 
 /// Removes conditions about fields that the spec does not have.

@@ -3,7 +3,7 @@
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
 use steersman_api::meta::conditions::{Statement, Truth};
 
-use super::{result_statement, statement};
+use super::result_statement;
 use crate::llamastack::build::scaling;
 use crate::llamastack::fields;
 use crate::llamastack::snapshot::{ObservedServer, Snapshot};
@@ -28,8 +28,8 @@ pub fn health(snapshot: &Snapshot, ready: bool) -> Option<Statement> {
         }
         ObservedServer::Awaited if has_answered(snapshot) => return None,
         ObservedServer::Awaited => {
-            let message = "The pods are ready; the server is being asked".to_owned();
-            return Some(statement(HEALTH_CHECK, Truth::Unknown, "HealthCheckPending", message));
+            let message = "The pods are ready; the server is being asked";
+            return Some(Statement::new(HEALTH_CHECK, Truth::Unknown, "HealthCheckPending", message));
         }
     };
     Some(result_statement(HEALTH_CHECK, result))

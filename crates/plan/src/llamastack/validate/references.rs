@@ -7,7 +7,8 @@ use steersman_reconcile::{Cause, FieldPath, Segment, path};
 
 use crate::llamastack::build::ca;
 use crate::llamastack::config::problem::reason;
-use crate::llamastack::config::{FieldError, Input, Listen, Merge, check};
+use crate::llamastack::config::{FieldError, Input, Merge, check};
+use crate::llamastack::fields;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -15,7 +16,6 @@ pub enum Kind {
     ConfigMap,
 }
 
-/// Identifies a referenced object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
     pub kind: Kind,
@@ -36,7 +36,6 @@ enum Use {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     pub named: Named,
-    /// Required keys.
     pub keys: Vec<String>,
     /// The field that holds the name.
     pub path: FieldPath,
@@ -45,7 +44,6 @@ pub struct Reference {
     foreign: bool,
 }
 
-/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Absent,
@@ -60,9 +58,9 @@ pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Ref
         .into_iter()
         .map(|used| Reference::new(Use::Value, namespace, &used.secret, vec![used.key], used.path.field("name")))
         .collect();
-    if let Some(secret) = Listen::of(spec).tls_secret {
+    if let Some(secret) = fields::certificate(spec) {
         let keys = vec!["tls.crt".to_owned(), "tls.key".to_owned()];
-        all.push(Reference::new(Use::Certificate, namespace, &secret, keys, path!(spec.networking.tls.secretName)));
+        all.push(Reference::new(Use::Certificate, namespace, secret, keys, path!(spec.networking.tls.secretName)));
     }
     if let Some(bundle) = ca::named(spec) {
         let namespace = bundle.config_map_namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(namespace);

@@ -84,7 +84,6 @@ fn config_map(
     Some(Value::Object(document))
 }
 
-/// The content fields of a ConfigMap.
 pub fn content(map: &Value) -> Map<String, Value> {
     let fields = CONTENT.iter().filter(|name| !map[**name].is_null());
     fields.map(|name| ((*name).to_owned(), map[*name].clone())).collect()

@@ -2,17 +2,16 @@
 //! are there.
 
 use serde_json::{Map, Value, json};
+use steersman_api::llamastack::v1alpha2::ExternalProviders;
 use steersman_reconcile::{FieldPath, path};
 
-use super::{External, FieldError, duplicate};
+use super::{External, FieldError, apis, duplicate};
 use crate::llamastack::config::draft::{self, id_of, text};
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::render;
 
 const API_VERSION: &str = "llamastack.io/v1alpha1";
 const KIND: &str = "ProviderPackage";
-const APIS: [&str; 9] =
-    ["inference", "safety", "agents", "vector_io", "datasetio", "scoring", "eval", "tool_runtime", "post_training"];
 
 /// An external provider after its installation.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,12 +152,13 @@ fn faults(one: &Installed) -> Vec<FieldError> {
         let message = format!("spec.providerType: must match pattern (remote|inline)::[a-z0-9-]+, got {type_}");
         faults.push(fault(message, rebuild));
     }
+    let apis = apis::of_external(&ExternalProviders::default()).map(|(api, _)| api.key);
     match word("spec.api") {
-        Some(api) if !APIS.contains(&api) => {
-            faults.push(fault(format!("spec.api: must be one of [{}], got {api}", APIS.join(" ")), rebuild));
+        Some(api) if !apis.contains(&api) => {
+            faults.push(fault(format!("spec.api: must be one of [{}], got {api}", apis.join(" ")), rebuild));
         }
         Some(api) if api != external.api => {
-            let section = super::apis::field(api);
+            let section = apis::field(api);
             faults.push(fault(
                 format!(
                     "ERROR: Provider API type mismatch: its metadata declares api={api}, but it is placed under \

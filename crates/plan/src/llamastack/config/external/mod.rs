@@ -120,7 +120,7 @@ fn served(draft: &mut Draft<'_>, one: &External) {
 /// The external provider replaces the inline one only when the pod starts, so it is reported here.
 fn overrides(draft: &mut Draft<'_>, one: &External) {
     if draft.ids(&one.api).iter().any(|known| known.id == one.provider_id) {
-        draft.remarks.push(FieldError::new(
+        draft.remark(
             one.path.field("providerId"),
             reason::OVERRIDDEN,
             format!(
@@ -128,6 +128,6 @@ fn overrides(draft: &mut Draft<'_>, one: &External) {
                 one.provider_id, one.section
             ),
             "Give it another providerId to keep both.",
-        ));
+        );
     }
 }

@@ -14,7 +14,6 @@ use super::{FieldError, providers, secrets};
 
 pub use postgres::{Parts, exports, parse};
 
-/// A kind of backend.
 #[derive(Clone, Copy)]
 pub(super) struct Store {
     prefix: &'static str,

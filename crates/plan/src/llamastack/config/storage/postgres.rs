@@ -1,7 +1,9 @@
 //! Splits the connection string of PostgreSQL into variables, inside an init container, for servers before 1.5.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use crate::llamastack::config::ids::placeholder;
@@ -143,22 +145,5 @@ fn encoded(text: &str) -> String {
 
 /// Decodes a URL. An invalid encoding stays as it is.
 fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
-        let hex = hex.filter(|pair| pair.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        match hex.and_then(|pair| u8::from_str_radix(pair, 16).ok()).filter(|_| bytes[at] == b'%') {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+    percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), Cow::into_owned)
 }

@@ -50,8 +50,7 @@ pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
     let from_beta = is_beta(wanted);
     let before = graph;
     let turned = if is_alpha(wanted) && is_beta(graph) {
-        let (wanted, warnings) = translate::to_beta(wanted, graph);
-        Turned { wanted, graph: graph.clone(), warnings }
+        translate::to_beta(wanted, graph)
     } else if !is_alpha(wanted) && is_alpha(graph) {
         translate::to_alpha(wanted, graph)?
     } else {
@@ -80,7 +79,6 @@ pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
 }
 
 struct Merging {
-    /// The merge is in v1alpha1.
     alpha: bool,
     /// The override was written in v1beta1, whose rules apply in both versions.
     from_beta: bool,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use steersman_reconcile::quantity::billionths;
 
 use super::beta::resources;
-use super::{MAIN, Object, PROBES, SAME, SIDECAR, renamed};
+use super::{MAIN, MODES, Object, PROBES, SAME, SIDECAR, renamed};
 
 const GPU: &str = "nvidia.com/gpu";
 const SWITCHED: [&str; 2] = ["gpuMemoryService", "failover"];
@@ -148,13 +148,8 @@ fn is_cache(mount: &Value) -> bool {
 fn enabled(block: &Value) -> Value {
     let mut block = block.clone();
     block["enabled"] = true.into();
-    let mode = match block["mode"].as_str() {
-        Some("IntraPod") => Some("intraPod"),
-        Some("InterPod") => Some("interPod"),
-        _ => None,
-    };
-    if let Some(mode) = mode {
-        block["mode"] = mode.into();
+    if let Some((alpha, _)) = MODES.iter().find(|(_, beta)| block["mode"] == *beta) {
+        block["mode"] = (*alpha).into();
     }
     block
 }

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::{MAIN, Object, PROBES, SAME, SIDECAR, renamed};
+use super::{MAIN, MODES, Object, PROBES, SAME, SIDECAR, Turned, renamed};
 use crate::dynamo::build::graph::merge::{APPEND, ARGUMENTS_REPLACED};
 
-pub fn to_beta(wanted: &Object, graph: &Object) -> (Object, Vec<String>) {
-    let mut warnings = Vec::new();
-    let mut beta = wanted.clone();
-    beta.insert("apiVersion".to_owned(), "nvidia.com/v1beta1".into());
-    let Some(Value::Object(spec)) = beta.remove("spec") else { return (beta, warnings) };
+pub fn to_beta(wanted: &Object, graph: &Object) -> Turned {
+    let mut turned = Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() };
+    turned.wanted.insert("apiVersion".to_owned(), "nvidia.com/v1beta1".into());
+    let Some(Value::Object(spec)) = turned.wanted.remove("spec") else { return turned };
+    let warnings = &mut turned.warnings;
     let mut translated = Object::new();
     for (name, value) in spec {
         match name.as_str() {
             "envs" => translated.insert("env".to_owned(), value),
-            "services" => translated.insert("components".to_owned(), components(&value, graph, &mut warnings)),
+            "services" => translated.insert("components".to_owned(), components(&value, graph, warnings)),
             "topologyConstraint" => translated.insert(name, renamed(value, "topologyProfile", "clusterTopologyName")),
             "pvcs" => {
                 warnings.push(none(&format!("spec.{name}")));
@@ -23,8 +23,8 @@ pub fn to_beta(wanted: &Object, graph: &Object) -> (Object, Vec<String>) {
             _ => translated.insert(name, value),
         };
     }
-    beta.insert("spec".to_owned(), translated.into());
-    (beta, warnings)
+    turned.wanted.insert("spec".to_owned(), translated.into());
+    turned
 }
 
 fn none(path: &str) -> String {
@@ -95,13 +95,8 @@ fn enabled(value: &Value) -> Value {
     let mut block = value.clone();
     if let Value::Object(fields) = &mut block {
         fields.remove("enabled");
-        let mode = match fields.get("mode").and_then(Value::as_str) {
-            Some("intraPod") => Some("IntraPod"),
-            Some("interPod") => Some("InterPod"),
-            _ => None,
-        };
-        if let Some(mode) = mode {
-            fields.insert("mode".to_owned(), mode.into());
+        if let Some((_, beta)) = MODES.iter().find(|(alpha, _)| fields.get("mode").is_some_and(|mode| mode == alpha)) {
+            fields.insert("mode".to_owned(), (*beta).into());
         }
     }
     block

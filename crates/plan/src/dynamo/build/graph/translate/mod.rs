@@ -27,6 +27,9 @@ pub(super) const SAME: [&str; 9] = [
     "multinode",
 ];
 
+/// The mode of a block, in v1alpha1 and in v1beta1.
+const MODES: [(&str, &str); 2] = [("intraPod", "IntraPod"), ("interPod", "InterPod")];
+
 fn renamed(mut value: Value, from: &str, to: &str) -> Value {
     if let Value::Object(fields) = &mut value
         && let Some(inner) = fields.remove(from)

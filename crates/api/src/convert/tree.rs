@@ -111,7 +111,7 @@ pub fn remove(object: &mut Object, path: &Path) -> Option<Value> {
     take(object, path, Kind::Anything).ok().flatten()
 }
 
-pub fn at<'a>(object: &'a Object, path: &Path) -> Option<&'a Value> {
+pub fn at<'a>(object: &'a Object, path: &[&str]) -> Option<&'a Value> {
     let (name, below) = path.split_first()?;
     let value = object.get(*name)?;
     if below.is_empty() { Some(value) } else { at(value.as_object()?, below) }
