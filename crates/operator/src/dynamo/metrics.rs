@@ -106,18 +106,22 @@ impl Requests {
             standing: Mutex::default(),
         };
         let registry = registry.sub_registry_with_prefix("dynamo_operator");
-        let help = "How long passes over single objects take, by namespace and how they ended";
+        let help = "Duration of reconciles, by namespace and result";
         registry.register("reconcile_duration_seconds", help, requests.pass_time.clone());
-        let help = "Passes over single objects, by namespace and how they ended";
+        let help = "Reconciles, by namespace and result";
         registry.register("reconcile", help, requests.passes.clone());
-        let help = "Passes that failed, by namespace and cause";
+        let help = "Failed reconciles, by namespace and cause";
         registry.register("reconcile_errors", help, requests.errors.clone());
         let help = "Objects by namespace and phase; 0 on replicas that do not lead";
         registry.register("resources_total", help, requests.phases.clone());
-        let help = "How long verdicts on objects took";
+        let help = "Duration of admission reviews";
         registry.register("webhook_duration_seconds", help, requests.webhook_time.clone());
-        registry.register("webhook_requests", "Verdicts on objects", requests.verdicts.clone());
-        registry.register("webhook_denials", "Objects that were refused, by reason", requests.denials.clone());
+        registry.register("webhook_requests", "Admission reviews, by operation and result", requests.verdicts.clone());
+        registry.register(
+            "webhook_denials",
+            "Rejected admission reviews, by operation and reason",
+            requests.denials.clone(),
+        );
         requests
     }
 

@@ -209,17 +209,17 @@ fn no_verdict(look: &Look<'_>, status: Option<&Status>) -> String {
     let left = match (&look.files.status, status) {
         (_, Some(Status { verdict: Verdict::None(word), phase, .. })) if !word.is_empty() => {
             let phase = phase.as_ref().map(|phase| format!(" in {phase}")).unwrap_or_default();
-            format!("{file} still says {word:?}{phase}")
+            format!("{file} still has status {word:?}{phase}")
         }
         (_, Some(_)) => format!("{file} has no status"),
         (Text::Absent, None) => format!("there is no {file} in {folder}"),
         (Text::Read(text), None) if status::read(text).is_some() => {
-            format!("{file} in {folder} is of an earlier profiler")
+            format!("{file} in {folder} was written by an earlier profiler")
         }
         (Text::Read(_), None) => format!("{file} in {folder} cannot be read as YAML"),
         (found, None) => format!("{file} in {folder} {}", found.problem().unwrap_or_default()),
     };
-    format!("{how} without a verdict: {left}; see its log")
+    format!("{how} without a result: {left}; see its log")
 }
 
 #[cfg(test)]

@@ -32,11 +32,11 @@ pub enum Written {
 pub enum DeliverError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("ConfigMap {0} is of another request of the same name; ours is gone, and with it whom to tell")]
+    #[error("ConfigMap {0} belongs to another request of the same name; the request of this profiler no longer exists")]
     Superseded(String),
-    #[error("ConfigMap {0} changes all the time; another program writes to it")]
+    #[error("another program keeps changing ConfigMap {0}")]
     Contended(String),
-    #[error("the request cannot be told apart by its reference: {0}")]
+    #[error("cannot build the owner reference to the request: {0}")]
     Reference(#[from] serde_json::Error),
 }
 
@@ -129,7 +129,7 @@ impl Request {
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &self.namespace, &resource);
         let live = server.call(api.get_metadata_opt(&self.name)).await?;
         if live.and_then(|live| live.metadata.uid).is_some_and(|uid| uid == self.uid) {
-            tracing::info!(of = other, "taking over the output of an earlier request of the same name");
+            tracing::info!(earlier_uid = other, "taking over the output of an earlier request of the same name");
             return Ok(());
         }
         Err(DeliverError::Superseded(self.output()))

@@ -59,9 +59,9 @@ pub struct Place {
 pub enum FollowError {
     #[error("cannot write ConfigMap {name}: {cause}")]
     Refused { name: String, cause: DeliverError },
-    #[error("gave up after {} min without the right to write ConfigMap {name}: {cause}{}", after.as_secs() / 60, remedy(.cause))]
+    #[error("gave up after {} min without permission to write ConfigMap {name}: {cause}{}", after.as_secs() / 60, remedy(.cause))]
     Denied { name: String, after: Duration, cause: DeliverError },
-    #[error("told to stop before ConfigMap {name} could be written: {cause}")]
+    #[error("stopped before ConfigMap {name} could be written: {cause}")]
     Unwritten { name: String, cause: String },
 }
 
@@ -74,8 +74,8 @@ fn remedy(cause: &DeliverError) -> String {
     let verbs: Vec<&str> =
         rules.iter().filter(|rule| rule.resource == "configmaps").flat_map(|rule| rule.verbs).copied().collect();
     format!(
-        "; the account needs {} of configmaps, and all that ClusterRole {PROFILING_ROLE} gives: bind it to that role in this \
-         namespace",
+        "; bind the ServiceAccount of the Job to ClusterRole {PROFILING_ROLE} in this namespace, which grants {} on \
+         configmaps",
         verbs.join(", ")
     )
 }
@@ -205,15 +205,22 @@ impl Relay<'_> {
             Ok(_) => {
                 let word = |key: &str| data.get(key).map(String::as_str).unwrap_or_default();
                 let (phase, status) = (word("phase"), word("profiler_status"));
-                let (said, error) = (word("message"), word("profiler_error"));
-                tracing::info!(phase, status, said, error, config_map = request.output(), "relayed");
+                let (profiler_message, error) = (word("message"), word("profiler_error"));
+                tracing::info!(
+                    phase,
+                    status,
+                    profiler_message,
+                    error,
+                    config_map = request.output(),
+                    "wrote the ConfigMap"
+                );
             }
             Err(error) => {
                 if error.is_denied() {
                     self.denied.get_or_insert_with(Instant::now);
                 }
                 self.pause = (self.pause * 2).min(self.pace.longest_pause);
-                tracing::warn!(%error, config_map = request.output(), again = ?self.pause, "cannot write the ConfigMap");
+                tracing::warn!(%error, config_map = request.output(), retry_in = ?self.pause, "cannot write the ConfigMap");
                 return Err(error);
             }
         }
@@ -267,7 +274,8 @@ impl Relay<'_> {
             tracing::warn!(
                 cause,
                 pod = self.place.pod,
-                "cannot see whether the profiler has ended; its own word counts until the account may get its pod"
+                "cannot read the pod of the profiler; its end is taken from its status file until the account may get \
+                 pods"
             );
             self.seen.logged = Some(cause.to_owned());
         }

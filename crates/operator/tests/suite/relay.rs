@@ -97,7 +97,7 @@ async fn sidecar_relays_progress_and_result() {
     let mut second = env.start_sidecar().await;
     assert_eq!(exit_code(&mut second).await, Some(0));
     assert_eq!(env.output().await.metadata.resource_version, output.metadata.resource_version, "nothing has changed");
-    let relayed = |sidecar: &Sidecar| sidecar.log().matches("\"msg\":\"relayed\"").count();
+    let relayed = |sidecar: &Sidecar| sidecar.log().matches("\"msg\":\"wrote the ConfigMap\"").count();
     assert_eq!((relayed(&sidecar) >= 5, relayed(&second)), (true, 0), "{}{}", sidecar.log(), second.log());
 }
 
@@ -129,8 +129,7 @@ async fn killed_profiler_fails_the_sidecar() {
     assert_eq!((phase, reason.as_str()), (Phase::Failed, "BuildingCurvesFailed"));
     assert_eq!(
         message,
-        "profiling failed: the profiler ended with exit code 137 (OOMKilled) without a verdict: profiler_status.yaml still \
-         says \"running\" in BuildingCurves; see its log"
+        "profiling failed: the profiler ended with exit code 137 (OOMKilled) without a result: profiler_status.yaml still has status \"running\" in BuildingCurves; see its log"
     );
 }
 
@@ -182,7 +181,7 @@ async fn unreachable_api_server_fails_the_relay() {
     env.write_status("{status: failed, error: e}");
     let pace = Pace { flush: std::time::Duration::from_millis(500), ..fast_pace() };
     let error = follow(&server, &env.place(), &pace, &stop).await.unwrap_err().to_string();
-    assert!(error.starts_with("told to stop before ConfigMap dgdr-output-qwen could be written: "), "{error}");
+    assert!(error.starts_with("stopped before ConfigMap dgdr-output-qwen could be written: "), "{error}");
 }
 
 #[tokio::test]
@@ -253,9 +252,9 @@ async fn missing_right_is_awaited_then_reported() {
     let error = follow(&server, &env.place(), &pace, &CancellationToken::new()).await.unwrap_err().to_string();
     let account = format!("User \"system:serviceaccount:{}:dgdr-profiling-job\" cannot get", env.namespace.name());
     for part in [
-        "gave up after 0 min without the right to write ConfigMap dgdr-output-qwen: the API server answered 403: ",
+        "gave up after 0 min without permission to write ConfigMap dgdr-output-qwen: the API server answered 403: ",
         &account,
-        "; the account needs get, create, update of configmaps, and all that ClusterRole steersman-profiling-job gives: bind",
+        "; bind the ServiceAccount of the Job to ClusterRole steersman-profiling-job in this namespace, which grants get, create, update on configmaps",
     ] {
         assert!(error.contains(part), "{part:?} is not in: {error}");
     }
@@ -302,9 +301,9 @@ async fn stale_success_on_claim_is_ignored() {
     });
     assert_eq!(ending.unwrap(), Ending::NoVerdict);
     let (phase, _, message) = profiling_condition(&env.snapshot(JobState::Failed("x".into()), json!({})).await);
-    let cause = "exit code 1 (Error) without a verdict: profiler_status.yaml in";
+    let cause = "exit code 1 (Error) without a result: profiler_status.yaml in";
     assert!(phase == Phase::Failed && message.contains(cause), "{message}");
-    assert!(message.ends_with("is of an earlier profiler; see its log"), "{message}");
+    assert!(message.ends_with("was written by an earlier profiler; see its log"), "{message}");
 
     env.write_status(SUCCESS);
     assert_eq!(
@@ -345,7 +344,7 @@ async fn recreated_request_takes_over_the_output() {
     assert_eq!(adopted.owner_references()[0].uid, live);
 
     let error = follow(&server, &env.place(), &pace, &stop).await.unwrap_err().to_string();
-    assert!(error.contains("dgdr-output-qwen is of another request of the same name; ours is gone"), "{error}");
+    assert!(error.contains("dgdr-output-qwen belongs to another request of the same name; the request of this profiler no longer exists"), "{error}");
     assert_eq!(env.output().await.metadata.resource_version, adopted.metadata.resource_version);
     schemas::uninstall(&admin, Family::Dgdr).await;
 }

@@ -124,7 +124,7 @@ fn config_map(snapshot: &Snapshot, kept: &Kept) -> Option<Obstacle> {
         lacking(
             reported::about("ConfigMapNotFound", "ConfigMap", name),
             format!("ConfigMap {name} with key {key} not found in namespace {}", snapshot.object.namespace),
-            "Create it, or remove the annotation nvidia.com/dgdr-config-map-ref \
+            "Create it with this key, or remove the annotation nvidia.com/dgdr-config-map-ref \
              (spec.profilingConfig.configMapRef in v1alpha1).",
         )
     })
@@ -134,7 +134,7 @@ fn operator_image(snapshot: &Snapshot) -> Option<Obstacle> {
     let message = if asked::graph_override(&snapshot.object.spec).is_some() {
         "operator image must be configured when a DGD override is present"
     } else {
-        "operator image must be configured: the profiling Job delivers its result with a program in it"
+        "operator image must be configured: the sidecar of the profiling Job runs it"
     };
     snapshot.settings.operator_image.is_empty().then(|| {
         let problem = ReportedProblem { reason: "OperatorImageMissing".to_owned(), ..ReportedProblem::default() };
@@ -148,7 +148,7 @@ fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
         lacking(
             reported::about("ClusterRoleNotFound", "ClusterRole", role),
             format!("cluster role {role:?} does not exist: ensure it is created by Helm before deploying components"),
-            "Profiling begins as soon as it is there.",
+            "Create it; deploy/rbac.yaml contains the default one. Profiling starts once it exists.",
         )
     })
 }
@@ -162,8 +162,8 @@ fn changed(snapshot: &Snapshot) -> Option<Finding> {
                 "Cannot modify spec in phase '{phase:?}'. DynamoGraphDeploymentRequest is immutable once profiling \
                  starts. Create a new resource with a different name instead."
             ),
-            "This request goes on with the spec that profiling began with; change the spec back to it to be rid of this \
-             message.",
+            "This request continues with the spec that profiling started with. To clear this message, change the spec \
+             back.",
         )
     })
 }

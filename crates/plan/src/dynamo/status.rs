@@ -17,7 +17,7 @@ use super::{legacy_texts, reported};
 /// The conditions in the order of the phases, then the summary.
 const ORDER: [&str; 6] = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT, SUCCEEDED, SPEC];
 
-const CHANGED: &str = "the spec was changed and is not acted on, see condition SpecAccepted";
+const CHANGED: &str = "the spec was changed, and the change is ignored; see condition SpecAccepted";
 
 pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
     let object = &snapshot.object;
@@ -116,9 +116,9 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
             WriteOp::PatchOwner(patch) => Some(patch),
             _ => None,
         });
-        let words = patch.and_then(|patch| crowded(object, patch)).unwrap_or_else(|| {
-            format!("What was found out cannot be written to the request itself, and is tried again: {text}")
-        });
+        let words = patch
+            .and_then(|patch| crowded(object, patch))
+            .unwrap_or_else(|| format!("Cannot update this DGDR; the update is retried: {text}"));
         return Failed { reason: "UpdateFailed", words, ..failed };
     }
     if plan.resolution.act == Act::Job {
@@ -145,7 +145,7 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
         // The graph waits for its ConfigMaps rather than start without them or with those of another graph.
         return Failed {
             statement: is_false(DEPLOYMENT, "ConfigMapCreationFailed"),
-            words: format!("{UNWRITTEN}: {text}. The DGD is created as soon as they can be written"),
+            words: format!("{UNWRITTEN}: {text}. The DGD is created once they can be written"),
             ..failed
         };
     }
@@ -169,9 +169,9 @@ fn crowded(object: &ObservedObject, patch: &Value) -> Option<String> {
     let (largest, value) = others().max_by_key(|(key, value)| size(key, value))?;
     (ours + other_bytes > ANNOTATIONS_LIMIT).then(|| {
         format!(
-            "What profiling generated ({ours} bytes) has no room beside the request's other annotations ({other_bytes} bytes), of \
-             {ANNOTATIONS_LIMIT} for all. Take the largest off, {largest} ({} bytes), and it goes on: kubectl annotate dgdr -n \
-             {} {} {largest}-",
+            "The generated manifests ({ours} bytes) and the other annotations of this DGDR ({other_bytes} bytes) \
+             exceed the limit of {ANNOTATIONS_LIMIT} bytes for all annotations. Remove the largest, {largest} ({} \
+             bytes): kubectl annotate dgdr -n {} {} {largest}-",
             value.len(),
             object.namespace,
             object.name

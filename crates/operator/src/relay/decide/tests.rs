@@ -78,10 +78,10 @@ fn verdict_is_delivered_before_profiler_ends() {
 fn missing_verdict_is_reported_after_patience() {
     let unusable = Files { status: Text::Unusable("is a link".into()), ..Files::default() };
     let killed = life(Some((137, "OOMKilled")), false);
-    let how = "the profiler ended with exit code 137 (OOMKilled) without a verdict: ";
+    let how = "the profiler ended with exit code 137 (OOMKilled) without a result: ";
     for (files, left) in [
-        (files(AT_WORK, &[]), r#"profiler_status.yaml still says "running" in SweepingPrefill"#),
-        (files("status: succ", &[]), r#"profiler_status.yaml still says "succ""#),
+        (files(AT_WORK, &[]), r#"profiler_status.yaml still has status "running" in SweepingPrefill"#),
+        (files("status: succ", &[]), r#"profiler_status.yaml still has status "succ""#),
         (files("message: m", &[]), "profiler_status.yaml has no status"),
         (files("status: 'succ", &[]), "profiler_status.yaml in /data cannot be read as YAML"),
         (Files::default(), "there is no profiler_status.yaml in /data"),
@@ -104,7 +104,7 @@ fn missing_verdict_is_reported_after_patience() {
         assert!(!stopped.data.is_some_and(|data| data.contains_key("profiler_status")));
     }
     let plain = look(&Files::default(), &life(Some((0, "")), false), 5, false).data.unwrap();
-    assert!(plain["profiler_error"].starts_with("the profiler ended with exit code 0 without a verdict: "));
+    assert!(plain["profiler_error"].starts_with("the profiler ended with exit code 0 without a result: "));
     // Without a view of the pod, a missing status is not an end.
     assert_eq!(look(&Files::default(), &Profiler::Hidden, 99, false).next, Next::Look);
 }
@@ -123,7 +123,10 @@ fn status_of_earlier_profiler_is_ignored() {
     let waiting = Profiler::Seen(Life { started: None, ended: None, lasting: true });
     assert_eq!(look(&new, &waiting, 0, false), none);
     let said = look(&old, &life(Some((1, "Error")), true), 5, false).data.unwrap();
-    assert!(said["profiler_error"].contains("profiler_status.yaml in /data is of an earlier profiler"), "{said:?}");
+    assert!(
+        said["profiler_error"].contains("profiler_status.yaml in /data was written by an earlier profiler"),
+        "{said:?}"
+    );
     assert_eq!(said.get("profiler_status.yaml"), None);
 }
 

@@ -39,7 +39,7 @@ pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<Gpus>, String> {
         let named = failures.iter().take(NAMED).copied().collect::<Vec<_>>().join("; ");
         let more = match failures.len().saturating_sub(NAMED) {
             0 => String::new(),
-            more => format!(", and {more} more like these"),
+            more => format!(", and {more} more"),
         };
         return Err(format!("failed to scrape any DCGM exporter pod: [{named}{more}]"));
     }

@@ -43,7 +43,7 @@ pub struct ObservedHardware {
 
 impl ObservedHardware {
     pub fn awaited() -> Self {
-        let nobody = || "nobody has looked".to_owned();
+        let nobody = || "discovery has not run yet".to_owned();
         Self {
             awaited: true,
             exporters: Lookup::Unknown(nobody()),
@@ -217,14 +217,14 @@ fn undiscovered(why: &str) -> Finding {
             "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
              namespace, or set spec.hardware.{{gpuSku,vramMb,numGpusPerNode}} explicitly. Cause: {why}"
         ),
-        "With spec.hardware.totalGpus set too, nothing needs to be discovered.",
+        "If spec.hardware.totalGpus is set as well, profiling needs no discovery.",
     )
 }
 
 fn unknown(Gpus { node, model, .. }: &Gpus) -> Finding {
     Finding::blocker(
         "GpuNotSupported",
-        format!("spec.hardware.gpuSku: the GPU of node {node}, {model:?}, is none that the profiler knows"),
-        format!("Set spec.hardware.gpuSku to the nearest of {}.", sku::all()),
+        format!("spec.hardware.gpuSku: the profiler does not support the GPU of node {node}, {model:?}"),
+        format!("Set spec.hardware.gpuSku to the most similar of {}.", sku::all()),
     )
 }

@@ -94,10 +94,11 @@ fn absent(snapshot: &Snapshot, name: &str) -> Step {
     if snapshot.graphs_served {
         return deleted(snapshot, name);
     }
-    let (kind, version) = (Family::Dgd.kind(), format!("{}/{}", Family::Dgd.group(), Family::Dgd.storage_version()));
+    let (kind, crd) = (Family::Dgd.kind(), Family::Dgd.crd_name());
+    let version = format!("{}/{}", Family::Dgd.group(), Family::Dgd.storage_version());
     let text = format!(
-        "the cluster does not serve {kind} ({version}), so that nothing is known of DGD {name}. Install its CRD \
-         (steersman crds --apply); this request goes on by itself once it is served."
+        "the cluster does not serve {kind} ({version}), so the state of DGD {name} is unknown. Install NVIDIA's \
+         Dynamo operator, or its CRD {crd}; this request continues once the API is served."
     );
     let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Deploying);
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentUnknown");
@@ -126,7 +127,7 @@ fn missing(snapshot: &Snapshot, name: &str) -> Step {
     match graph::wanted(object) {
         Ok(graph) => Step { act: Act::Graph(graph), ..step },
         Err(why) => {
-            let text = format!("There is no DGD {name}, and {why}");
+            let text = format!("DGD {name} does not exist and cannot be created: {why}");
             // This reason means that the graph was never created, so that a later absence does not count as a deletion.
             step.waits(DEPLOYMENT, "DeploymentCreationFailed", text)
         }
@@ -136,12 +137,12 @@ fn missing(snapshot: &Snapshot, name: &str) -> Step {
 /// A graph of another owner is never adopted.
 fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> Step {
     let whose = match claim {
-        Claim::Earlier => "was made for an earlier request of the same name",
-        _ => "was not made for this request",
+        Claim::Earlier => "was created for an earlier request of the same name",
+        _ => "was not created for this request",
     };
     let text = format!(
-        "DGD {name} exists and {whose}; it is left as it is. Delete it (kubectl delete dgd -n {} {name}), or create a new \
-         DGDR with another name in spec.overrides.dgd.metadata.name.",
+        "DGD {name} exists and {whose}. Steersman does not change it. Delete it (kubectl delete dgd -n {} {name}), or \
+         create a new DGDR with another name in spec.overrides.dgd.metadata.name.",
         snapshot.object.namespace
     );
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentNameTaken");

@@ -254,7 +254,7 @@ fn has_failed_sidecar(object: &ObservedObject) -> bool {
         || legacy_texts::has_failed_sidecar(object)
 }
 
-const FINAL: &str = "Profiling is not tried again: delete this DGDR and create a new one.";
+const FINAL: &str = "Profiling is not retried: delete this DGDR and create a new one.";
 
 /// The log that explains a failed profiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,23 +271,24 @@ pub(super) fn ending(object: &ObservedObject, type_: &str, reason: &str, message
         (PROFILING, "JobCreationFailed")
             if asked::phase(object) != Some(Phase::Profiling) && !asked::has_job(object) =>
         {
-            "Change the spec accordingly: profiling then begins anew.".to_owned()
+            "Correct the spec: profiling then starts.".to_owned()
         }
         (PROFILING, "JobCreationFailed") => FINAL.to_owned(),
         (PROFILING, _) => {
             let (whose, container) = match log {
-                Log::Sidecar => ("The log of output-copier", profile_job::COPIER),
-                Log::Profiler => ("The profiler's log", profile_job::PROFILER),
+                Log::Sidecar => ("See the log of output-copier", profile_job::COPIER),
+                Log::Profiler => ("See the profiler's log", profile_job::PROFILER),
             };
             let job = names::profiling_job(name);
-            format!("{whose} has more: kubectl logs -n {namespace} job/{job} -c {container}. {FINAL}")
+            format!("{whose}: kubectl logs -n {namespace} job/{job} -c {container}. {FINAL}")
         }
         (SPEC_GENERATED, _) => format!(
-            "What the profiler delivered is in ConfigMap {}. Delete this DGDR and create a new one to profile again.",
+            "The profiler's output is in ConfigMap {}. Delete this DGDR and create a new one to profile again.",
             names::output(name)
         ),
-        (DEPLOYMENT, "DeploymentRejected") => "The graph is in status.profilingResults.selectedConfig. Change it by \
-                                               spec.overrides.dgd of a new DGDR, or create it yourself."
+        (DEPLOYMENT, "DeploymentRejected") => "The generated graph is in status.profilingResults.selectedConfig. \
+                                               Create it yourself, or create a new DGDR that corrects it with \
+                                               spec.overrides.dgd."
             .to_owned(),
         _ => return format!("{reason}: {message}"),
     };

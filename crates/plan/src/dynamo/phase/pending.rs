@@ -46,8 +46,8 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
     if snapshot.job.is_some() {
         let name = names::profiling_job(&object.name);
         let why = format!(
-            "Job {name} belongs to somebody else, or to an earlier request of this name that is not all gone yet. \
-             Profiling begins when it is gone: kubectl delete job -n {} {name}",
+            "Job {name} exists and belongs to another owner, or to an earlier request of the same name that is still \
+             being deleted. Profiling starts once this Job is deleted: kubectl delete job -n {} {name}",
             object.namespace
         );
         let waiting = pending.waits(PROFILING, "DiscoveringHardware", why);

@@ -114,7 +114,7 @@ fn running(snapshot: &Snapshot) -> Step {
         return step.waits(PROFILING, word(phase), text);
     }
     if snapshot.job.as_ref().is_some_and(|job| job.state == JobState::Suspended) {
-        let text = "The profiling Job is suspended. It goes on when spec.suspend of the Job is set to false.";
+        let text = "The profiling Job is suspended. To resume it, set spec.suspend of the Job to false.";
         return step.waits(PROFILING, word(phase), text);
     }
     let message = output.and_then(|output| asked::given(output.data.get("message").map(String::as_str)));
@@ -135,11 +135,11 @@ fn starting(object: &ObservedObject, pod: Option<&ObservedPod>) -> String {
     let namespace = &object.namespace;
     match pod {
         None => format!(
-            "{STARTING}. If none comes, the events of the Job say why: kubectl describe job -n {namespace} {}",
+            "{STARTING}. If no pod is created, see the events of the Job: kubectl describe job -n {namespace} {}",
             names::profiling_job(&object.name)
         ),
         Some(ObservedPod { name, .. }) => {
-            format!("{STARTING}. If it does not, its events say why: kubectl describe pod -n {namespace} {name}")
+            format!("{STARTING}. If it does not start, see its events: kubectl describe pod -n {namespace} {name}")
         }
     }
 }
@@ -213,7 +213,8 @@ fn lacking(object: &ObservedObject, output: &ObservedOutput) -> Option<String> {
     let wanted = if simulated { graph::EARLIER[0] } else { graph::EARLIER[1] };
     let delivered = if others.is_empty() { "no manifests".to_owned() } else { others.join(" and ") };
     Some(format!(
-        "the profiler delivered {delivered}, where {} or {wanted} is needed (spec.features.mocker.enabled is {simulated})",
+        "the profiler delivered {delivered}, but {} or {wanted} is required (spec.features.mocker.enabled is \
+         {simulated})",
         graph::FINAL
     ))
 }
@@ -233,8 +234,8 @@ fn ended(snapshot: &mut Snapshot) -> Step {
     }
     let Some(output) = output.filter(|output| has_result(object, output)) else {
         let text = format!(
-            "The profiling Job has ended; ConfigMap {} with its result is awaited. If it does not come, see the log of \
-             container output-copier: kubectl logs -n {} job/{} -c output-copier",
+            "The profiling Job has ended; waiting for ConfigMap {} with its result. If the ConfigMap is not created, \
+             see the log of container output-copier: kubectl logs -n {} job/{} -c output-copier",
             names::output(&object.name),
             object.namespace,
             names::profiling_job(&object.name)
@@ -264,7 +265,8 @@ fn deliver(snapshot: &mut Snapshot, generated: graph::Generated) -> Step {
         .announces("SpecGenerated", GENERATED);
     if !generated.skipped.is_empty() {
         let text = format!(
-            "Not created from the profiling output: {}. Only ConfigMaps are; create the others yourself if the graph needs them.",
+            "Not created from the profiling output: {}. Only ConfigMaps are created; create the others yourself if \
+             the graph needs them.",
             generated.skipped.join(", ")
         );
         step = step.warns("AdditionalResourcesSkipped", text);
@@ -289,20 +291,24 @@ fn gone(snapshot: &mut Snapshot) -> Step {
     let name = names::profiling_job(&object.name);
     if snapshot.job.is_some() {
         let text = format!(
-            "Job {name} belongs to somebody else. Profiling begins anew when it is gone: kubectl delete job -n {} {name}",
+            "Job {name} exists and belongs to another owner. Profiling starts again once this Job is deleted: kubectl \
+             delete job -n {} {name}",
             object.namespace
         );
         return Step { unwatched: true, ..step.waits(PROFILING, "Initializing", text) };
     }
     if asked::acceptance(object) == Acceptance::Changed {
-        let text = format!("jobs.batch \"{name}\" not found, and the spec is not the one that profiling began with");
+        let text = format!(
+            "jobs.batch \"{name}\" not found, and the spec has changed since profiling started. Change \
+                            the spec back to profile again, or delete this DGDR and create a new one."
+        );
         return step.waits(PROFILING, "Initializing", text);
     }
-    let text = format!("jobs.batch \"{name}\" not found; profiling begins anew");
+    let text = format!("jobs.batch \"{name}\" not found; profiling starts again");
     let problem = reported::about("ProfilingJobDeleted", "Job", &name);
     let known = reported::contains(object, &problem)
         || stored_reason(object, PROFILING) == Some("JobCreationFailed")
-        || legacy_texts::has_deleted_job(object, &text);
+        || legacy_texts::has_deleted_job(object, &name);
     let gone = step.waits(PROFILING, "Initializing", text.clone()).reports(problem, "ProfilingJobDeleted", known, text);
     // The Job cannot be created without an image.
     if asked::image_or(&object.spec, snapshot.settings.default_image.as_deref()).is_none() {

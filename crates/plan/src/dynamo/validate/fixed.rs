@@ -66,18 +66,25 @@ fn remedy(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> Message 
     }
     let rest: Message = match phase {
         _ if strays(old) => {
-            " The stored spec is not the one that profiling began with: only a change back to all of that one is accepted."
+            " The stored spec differs from the one that profiling started with. Only a change back to that spec is \
+             accepted."
                 .into()
         }
         Phase::Profiling if !asked::auto_apply(old) => {
-            message![" Only ", path!(spec.runtimeVersionOverride), " can be changed meanwhile."]
+            message![" In this phase only ", path!(spec.runtimeVersionOverride), " can be changed."]
         }
         Phase::Ready if !asked::auto_apply(old) => {
-            message![" Only ", path!(spec.runtimeVersionOverride), " and ", path!(spec.autoApply), " can be changed now."]
+            message![
+                " In this phase only ",
+                path!(spec.runtimeVersionOverride),
+                " and ",
+                path!(spec.autoApply),
+                " can be changed."
+            ]
         }
         _ => Message::default(),
     };
-    message!["Changed is ", named, ".", rest]
+    message!["Changed fields: ", named, ".", rest]
 }
 
 /// Collects the changed paths. An absent section equals one without fields, and an absent field means its default, or

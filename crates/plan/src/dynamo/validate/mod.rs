@@ -91,7 +91,7 @@ fn in_vain(before: &ObservedObject) -> Option<Message> {
     (asked::phase(before) == Some(Phase::Failed) && asked::has_job(before)).then(|| {
         message![
             path!(spec),
-            ": this request has failed after its profiling began, and a change does not begin it anew. Delete and recreate it."
+            ": this request failed after profiling started, so a change has no effect. Delete and recreate it."
         ]
     })
 }
@@ -100,7 +100,7 @@ fn in_vain(before: &ObservedObject) -> Option<Message> {
 fn read(object: &Value) -> Result<ObservedObject, Box<FieldError>> {
     let spec = decode(&object["spec"], "spec").map_err(|DecodeError { path, cause }| {
         let remedy = "Compare it with `kubectl explain dgdr.spec --recursive`.";
-        Box::new(problem::invalid(path, None, format!("cannot be read: {cause}"), remedy))
+        Box::new(problem::invalid(path, None, format!("cannot be decoded: {cause}"), remedy))
     })?;
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();

@@ -76,8 +76,8 @@ fn long_graph_name(object: &ObservedObject) -> Option<FieldError> {
             PROFILER_WILL_REFUSE,
             format!(
                 "DGD name '{graph}' (length {}) combined with component name {component} exceeds the \
-                 {POD_NAME_LIMIT}-character pod-naming limit, and the profiler ends with this error if it chooses such a \
-                 component.",
+                 {POD_NAME_LIMIT}-character pod-naming limit. If the profiler chooses this component, it ends with \
+                 this error.",
                 graph.len()
             ),
             shorter,
@@ -119,7 +119,7 @@ fn not_positive(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
                 path!(spec.sla).field(name),
                 PROFILER_WILL_REFUSE,
                 format!("SLA '{name}' must be positive (got {value})."),
-                "Set it to the milliseconds that you can wait, or the profiler ends with this error.",
+                "Set a positive number of milliseconds, or the profiler ends with this error.",
             )
         })
     })
@@ -132,8 +132,8 @@ fn preferred_in_vain(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErr
     Some(stated(
         path.clone(),
         FIELD_IGNORED,
-        message![path, " is handed to the profiler, and today's profilers do not act on it."],
-        message!["Say what matters in ", ttft, " and ", itl, ", or in ", path!(spec.sla.e2eLatency), "."],
+        message![path, " is passed to the profiler, but current profilers ignore it."],
+        message!["Set ", ttft, " and ", itl, ", or ", path!(spec.sla.e2eLatency), ", instead."],
     ))
 }
 
@@ -143,9 +143,10 @@ fn mounted_in_vain(kept: &Kept) -> Option<FieldError> {
         path!(metadata.annotations).key(CONFIG_MAP_REF),
         "ConfigMapRefUnread",
         format!(
-            "ConfigMap {name} (key {key}) is mounted at /config in the profiling Job, where today's profilers do not look."
+            "ConfigMap {name} (key {key}) is mounted at /config in the profiling Job, but current profilers do not \
+             read it."
         ),
-        message!["Put what shall differ in the generated graph into ", path!(spec.overrides.dgd), "."],
+        message!["To change the generated graph, set ", path!(spec.overrides.dgd), "."],
     ))
 }
 
@@ -155,11 +156,12 @@ fn kept_in_vain(kept: &Kept) -> Option<FieldError> {
             path!(metadata.annotations),
             FIELD_IGNORED,
             // The paths are those of v1alpha1 for every reader.
-            format!("Kept from v1alpha1 and without effect: {}.", kept.ignored.join(", ")),
+            format!("Fields of v1alpha1 without effect: {}.", kept.ignored.join(", ")),
             message![
-                "Name, label and change the graph in ",
+                "To name, label or change the graph, set ",
                 path!(spec.overrides.dgd),
-                "; it is always created in the request's namespace. What a profiler can be told has a field in v1beta1."
+                "; the graph is always created in the namespace of the request. The settings of the profiler are \
+                 fields of v1beta1."
             ],
         )
     })
@@ -170,7 +172,7 @@ fn unreadable(kept: &Kept) -> Option<FieldError> {
     Some(stated(
         path!(metadata.annotations),
         "AnnotationUnreadable",
-        format!("The fields that v1alpha1 keeps in annotations cannot be read: {why}."),
+        format!("The annotations with fields of v1alpha1 cannot be read: {why}."),
         "Correct or remove the annotations that begin with nvidia.com/dgdr-.",
     ))
 }
@@ -181,13 +183,13 @@ fn ignored_overrides(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErr
     let remedy =
         "Remove them; deadlines, placement, volumes, security and the environment of container profiler can be set.";
     let copier = profile_job::overrides::wants_copier(wanted)
-        .then_some(" Container output-copier runs a program of the operator's own image, which --operator-image sets.");
+        .then_some(" Container output-copier runs the operator's own image, which --operator-image sets.");
     (!ignored.is_empty()).then(|| {
         let path = path!(spec.overrides.profilingJob);
         stated(
             path.clone(),
             FIELD_IGNORED,
-            message!["Not taken over from ", path, format!(": {}.", ignored.join(", "))],
+            message!["Ignored fields of ", path, format!(": {}.", ignored.join(", "))],
             format!("{remedy}{}", copier.unwrap_or_default()),
         )
     })
@@ -199,9 +201,9 @@ fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErro
     Some(FieldError::new(
         path!(spec.overrides.dgd),
         PROFILER_WILL_REFUSE,
-        format!("{unknown}, and a profiler that merges by the schema of graphs ends with this error."),
-        "Correct its name, or move it to where graphs have it: what is of pods belongs to a component, into extraPodSpec \
-         (v1alpha1) or podTemplate (v1beta1).",
+        format!("{unknown}. A profiler that merges by the schema of graphs ends with this error."),
+        "Correct its name, or move it: fields of pods belong in podTemplate of a component (v1beta1) or in \
+         extraPodSpec of a service (v1alpha1).",
     ))
 }
 
@@ -220,7 +222,7 @@ fn early_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError>
             message![
                 path,
                 format!(
-                    " is of nvidia.com/v1beta1, and the profiler in {image} takes every override for one of \
+                    " is of nvidia.com/v1beta1, but the profiler in {image} reads every override as \
                      nvidia.com/v1alpha1."
                 )
             ],
@@ -231,7 +233,10 @@ fn early_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError>
     Some(FieldError::new(
         path,
         PROFILER_WILL_REFUSE,
-        format!("{field} is no field of nvidia.com/v1alpha1, in which the profiler in {image} generates graphs."),
-        newer.with(", or leave the field out."),
+        format!(
+            "{field} is not a field of nvidia.com/v1alpha1, the version in which the profiler in {image} \
+                 generates graphs."
+        ),
+        newer.with(", or remove the field."),
     ))
 }

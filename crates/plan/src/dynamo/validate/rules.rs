@@ -86,7 +86,7 @@ pub fn no_version(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
 pub fn long_name(name: &str) -> Option<FieldError> {
     (name.len() > names::NAME_LIMIT).then(|| {
         let what = format!(
-            "has {} characters, and the profiling Job {} can have no label of that length",
+            "has {} characters, too many for a label with the name of the profiling Job {}",
             name.len(),
             names::profiling_job(name)
         );
@@ -122,14 +122,14 @@ pub fn unknown_sku(spec: &Spec) -> Option<FieldError> {
     let GpuSku::Other(text) = spec.hardware.as_ref()?.gpu_sku.as_ref()? else { return None };
     let path = path!(spec.hardware.gpuSku);
     let remedy = format!("Set it to one of {}.", hardware::sku::all());
-    let error = invalid(path.clone(), Some(&json!(text)), "the profiler does not know it", remedy);
-    Some(error.stated_as(message![path, format!(" is {text:?}, which the profiler does not know")]))
+    let error = invalid(path.clone(), Some(&json!(text)), "the profiler does not support it", remedy);
+    Some(error.stated_as(message![path, format!(" is {text:?}, which the profiler does not support")]))
 }
 
 /// The profiler would fail on it only at the end of its work.
 pub fn graph_override(spec: &Spec) -> Option<FieldError> {
     let problem = graph::merge::problem(asked::graph_override(spec)?)?;
-    let remedy = "Change it: profiling begins as soon as it can be merged.";
+    let remedy = "Correct the override; profiling then starts.";
     Some(invalid(path!(spec.overrides.dgd), None, problem, remedy))
 }
 
@@ -142,10 +142,10 @@ pub fn graph_name(spec: &Spec) -> Option<FieldError> {
         invalid(
             name.clone(),
             Some(wanted),
-            "no object can have this name",
-            "Use small letters, digits and hyphens, with a letter or digit at both ends.",
+            "is not a valid object name",
+            "Use lower-case letters, digits, hyphens and dots, with a letter or digit at both ends.",
         )
-        .stated_as(message![name, format!(" is {wanted}, and no object can have this name")])
+        .stated_as(message![name, format!(" is {wanted}, which is not a valid object name")])
     })
 }
 
@@ -157,8 +157,8 @@ pub fn long_spec(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
             path!(spec),
             None,
             format!(
-                "it has {length} bytes as JSON, and the profiler is handed it as one argument, of which Linux takes at most \
-                 {LONGEST_ARGUMENT}"
+                "the spec has {length} bytes as JSON, but Linux allows at most {LONGEST_ARGUMENT} bytes in the \
+                 argument that passes it to the profiler"
             ),
             message!["Shorten ", path!(spec.features.planner), " or ", path!(spec.overrides), "."],
         )

@@ -46,8 +46,7 @@ impl FromStr for Endpoint {
     type Err = String;
 
     fn from_str(given: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("give the address of an exporter with {ADDRESS} for that of its pod, such as {ENDPOINT}");
+        let wrong = || format!("it must be an http or https URL with {ADDRESS} as its host, such as {ENDPOINT}");
         let after = given.strip_prefix("http://").or_else(|| given.strip_prefix("https://")).ok_or_else(wrong)?;
         // Requests go to the pod alone: its address must be the whole host, followed by a port or a path.
         let rest = after.strip_prefix(ADDRESS).filter(|rest| !rest.contains(ADDRESS)).ok_or_else(wrong)?;
@@ -107,14 +106,14 @@ async fn ask(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> Res
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
     let address = status.and_then(|status| status.pod_ip.as_deref()?.parse().ok());
     let url = address.and_then(|address| endpoint.of(address)).ok_or_else(|| format!("{described} has no address"))?;
-    let late = || format!("HTTP GET {url} failed: there was no time left for it");
+    let late = || format!("HTTP GET {url} failed: no response within the {} s for all exporters", ALL.as_secs());
     let answer = time::timeout_at(until, http.ask(HttpRequest::get(url.clone(), LIMIT))).await.map_err(|_| late())?;
     let answer = answer.map_err(|error| format!("HTTP GET {url} failed: {error}"))?;
     if !answer.status.is_success() {
         return Err(format!("metrics endpoint {url} returned status {}", answer.status.as_u16()));
     }
     let text = std::str::from_utf8(&answer.body)
-        .map_err(|_| format!("parse prometheus metrics: what {url} answers is not text"))?;
+        .map_err(|_| format!("parse prometheus metrics: the response of {url} is not UTF-8 text"))?;
     Ok(dcgm::read(node, text))
 }
 

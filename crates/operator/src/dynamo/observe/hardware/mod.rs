@@ -26,12 +26,12 @@ pub use exporters::{ENDPOINT, Endpoint};
 const NETWORK_OPERATOR: &str = "nvidia-network-operator";
 const GPU_OPERATOR: &str = "gpu-operator";
 
-const UNASKED: &str = "no exporter is asked outside a running operator";
-const SWITCHED_OFF: &str = "the operator's settings do not let it look at nodes";
+const UNASKED: &str = "only a running operator polls exporters";
+const SWITCHED_OFF: &str = "--gpu-discovery is off";
 
 /// Rules for nodes. Exporters are pods, which the controller may list for other reasons.
 pub fn rules() -> Vec<Rule> {
-    vec![Rule::cluster("", "nodes", &["list"], "find out for requests which GPUs the cluster has")]
+    vec![Rule::cluster("", "nodes", &["list"], "discover the GPUs of the cluster")]
 }
 
 #[derive(Clone)]
@@ -91,7 +91,7 @@ impl Hardware {
             match looked {
                 Ok(seen) => self.known().learned(seen, Instant::now()).into_iter().for_each(&wake),
                 Err(error) => {
-                    tracing::warn!(%error, "the cluster's GPUs could not be looked at, and are looked at again");
+                    tracing::warn!(%error, "GPU discovery failed; it is retried");
                     self.known().failed(Instant::now());
                 }
             }
@@ -123,7 +123,7 @@ async fn look(server: &Server, sources: &Sources) -> Result<ObservedHardware, Ca
         exporters = seen.exporters.known().map(Vec::len),
         answering,
         nodes = seen.nodes.known().map(Vec::len),
-        "looked at the cluster's GPUs"
+        "discovered the GPUs of the cluster"
     );
     Ok(seen)
 }

@@ -127,14 +127,14 @@ pub fn wanted(object: &ObservedObject) -> Result<Map<String, Value>, String> {
     let graph = match asked::generated(object) {
         Some(text) => manifest(text).map_err(|why| {
             format!(
-                "annotation {GENERATED_GRAPH} has no manifest that could be created: {why}. Correct it there, or remove the \
-                 annotation to have the graph created as it is in status.profilingResults.selectedConfig."
+                "annotation {GENERATED_GRAPH} is not a valid manifest: {why}. Correct the annotation, or remove it to \
+                 create the graph from status.profilingResults.selectedConfig."
             )
         })?,
         None => selected(object).cloned().ok_or_else(|| {
             format!(
-                "what profiling generated is neither in annotation {GENERATED_GRAPH} nor in \
-                 status.profilingResults.selectedConfig. Put the manifest back into the annotation, or create a new DGDR."
+                "neither annotation {GENERATED_GRAPH} nor status.profilingResults.selectedConfig has the generated \
+                 manifest. Put the manifest back into the annotation, or create a new DGDR."
             )
         })?,
     };
@@ -147,7 +147,7 @@ fn manifest(text: &str) -> Result<Map<String, Value>, String> {
         return Ok(graph);
     }
     let word = |name: &str| graph.get(name).cloned().unwrap_or_default();
-    Err(format!("it is of kind {} and apiVersion {}", word("kind"), word("apiVersion")))
+    Err(format!("it has kind {} and apiVersion {}", word("kind"), word("apiVersion")))
 }
 
 /// The graph in the request's status.

@@ -101,7 +101,7 @@ fn invalid_graph_name_is_rejected_before_profiling() {
         assert_accepted(&named(json!(name)));
     }
     for name in [json!("Chat_Bot"), json!("-chat"), json!("a..b"), json!("größe"), json!("a".repeat(254)), json!(7)] {
-        let text = format!("spec.overrides.dgd.metadata.name: Invalid value: {name}: no object can have this name");
+        let text = format!("spec.overrides.dgd.metadata.name: Invalid value: {name}: is not a valid object name");
         assert_rejected(&named(name), &[&text]);
     }
 }

@@ -81,8 +81,8 @@ fn split_config(mut job: Value) -> (Value, Value) {
 /// Fields that messages list as ignored.
 fn reported_fields(findings: &[Finding]) -> Vec<String> {
     let prefixes = [
-        ("Not taken over from spec.overrides.profilingJob: ", "spec.overrides.profilingJob."),
-        ("Kept from v1alpha1 and without effect: ", ""),
+        ("Ignored fields of spec.overrides.profilingJob: ", "spec.overrides.profilingJob."),
+        ("Fields of v1alpha1 without effect: ", ""),
     ];
     let fields_named_in = |finding: &Finding| {
         let (list, prefix) =

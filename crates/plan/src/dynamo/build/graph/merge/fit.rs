@@ -72,11 +72,11 @@ pub fn problem(wanted: &Object) -> Option<String> {
         return Some("override status is not supported".to_owned());
     }
     let Some(Value::Object(fields)) = wanted.get("spec") else {
-        return wanted.contains_key("spec").then(|| "override spec must be an object of fields".to_owned());
+        return wanted.contains_key("spec").then(|| "override spec must be an object".to_owned());
     };
     let (alpha, list) = lists_of(wanted);
     let whole = |(name, component): (String, &Value)| {
-        (!component.is_object()).then(|| format!("override spec.{list}[{name}] must be an object of fields"))
+        (!component.is_object()).then(|| format!("override spec.{list}[{name}] must be an object"))
     };
     null(&wanted["spec"], &mut vec!["spec".to_owned()])
         .map(|path| format!("override {path} must not be null; field deletion is not supported"))

@@ -276,10 +276,11 @@ fn appended(
     let more = wanted.get("args").and_then(Value::as_array);
     let more = more.filter(|items| !items.is_empty() && items.iter().all(Value::is_string));
     let Some(more) = more else {
-        return Err(format!("override {place}.args must be a list of at least one text to be appended"));
+        return Err(format!("override {place}.args must be a non-empty list of strings to append"));
     };
-    let there = own.get("args").and_then(Value::as_array).ok_or_else(|| {
-        format!("override {place}.args cannot be appended: the generated container has no args of its own")
-    })?;
+    let there = own
+        .get("args")
+        .and_then(Value::as_array)
+        .ok_or_else(|| format!("override {place}.args cannot be appended: the generated container has no args"))?;
     Ok(there.iter().chain(more).cloned().collect())
 }

@@ -42,8 +42,8 @@ pub fn unsaid(wanted: &Object) -> Option<String> {
 pub fn to_alpha(wanted: &Object, graph: &Object) -> Result<Turned, String> {
     if let Some(field) = unsaid(wanted) {
         return Err(format!(
-            "override {field} cannot be merged: this profiler generates graphs of nvidia.com/v1alpha1, which have no such \
-             field; use a profiler of Dynamo 1.5 or later, or leave the field out"
+            "override {field} cannot be merged: this profiler generates graphs of nvidia.com/v1alpha1, which have no \
+             such field; use a profiler of Dynamo 1.5 or later, or remove the field"
         ));
     }
     let mut turned = Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() };
