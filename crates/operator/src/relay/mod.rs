@@ -18,8 +18,8 @@ use steersman_runtime::{client, signals};
 
 use crate::args::{ClusterArgs, LogLevel};
 use decide::Ending;
-use deliver::Request;
-use follow::{Pace, Place, follow};
+use deliver::RequestRef;
+use follow::{RelayTarget, RelayTiming, follow};
 
 #[derive(Clone, Debug, Args)]
 pub struct RelayArgs {
@@ -86,8 +86,8 @@ pub async fn relay(args: RelayArgs) -> anyhow::Result<Ending> {
     let server = client::connect(&args.cluster.connect_options()).await?;
     let RelayArgs { name, namespace, uid, container, directory: folder, pod, .. } = args;
     tracing::info!(request = name, namespace, pod, container, folder = %folder.display(), "following the profiler");
-    let place = Place { request: Request { name, namespace, uid }, pod, container, folder };
-    let ending = follow(&server, &place, &Pace::default(), &stop).await?;
+    let target = RelayTarget { request: RequestRef { name, namespace, uid }, pod, container, folder };
+    let ending = follow(&server, &target, &RelayTiming::default(), &stop).await?;
     match ending {
         Ending::Verdict => tracing::info!("delivered the result of the profiler"),
         Ending::NoVerdict => tracing::warn!("the profiler ended without a result"),

@@ -8,7 +8,7 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Event, EventType, Failure, Finding, Outcome, Severity, WriteOp, sentences};
 
 use super::phase::{
-    self, Act, DEPLOYMENT, Log, PROFILING, SPEC_ACCEPTED as SPEC, SPEC_GENERATED, SUCCEEDED, Step, VALIDATION,
+    self, Creation, DEPLOYMENT, Log, PROFILING, PhaseStep, SPEC_ACCEPTED as SPEC, SPEC_GENERATED, SUCCEEDED, VALIDATION,
 };
 use super::plan::Plan;
 use super::snapshot::{ObservedObject, Snapshot};
@@ -81,9 +81,9 @@ pub fn events(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event>
 }
 
 /// The step that was taken: the alternative one, if the patch of the request or a write for the Job failed.
-fn taken<'a>(plan: &'a Plan, failure: Option<&Failure>) -> &'a Step {
+fn taken<'a>(plan: &'a Plan, failure: Option<&Failure>) -> &'a PhaseStep {
     let step = &plan.resolution;
-    let undone = failure.is_some_and(|failure| is_owner(failure) || step.act == Act::Job);
+    let undone = failure.is_some_and(|failure| is_owner(failure) || step.creation == Creation::Job);
     step.otherwise.as_deref().filter(|_| undone).unwrap_or(step)
 }
 
@@ -108,9 +108,9 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
     let reason = "ConfigMapCreationFailed";
     let failed = Failed { phase: step.phase, reason, statement: None, words: text.clone() };
     let is_false = |type_: &str, reason: &str| Some(Statement::new(type_, Truth::False, reason, text.as_str()));
-    let ends = |type_: &str, reason: &str| phase::ending(object, type_, reason, &text, Log::Profiler);
+    let ends = |type_: &str, reason: &str| phase::failure_detail(object, type_, reason, &text, Log::Profiler);
     let (creates_graph, of_graph) =
-        (matches!(plan.resolution.act, Act::Graph(_)), failure.object.kind == Family::Dgd.kind());
+        (matches!(plan.resolution.creation, Creation::Graph(_)), failure.object.kind == Family::Dgd.kind());
     if is_owner(failure) {
         let patch = plan.writes.iter().find_map(|write| match write {
             WriteOp::PatchOwner(patch) => Some(patch),
@@ -121,7 +121,7 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
             .unwrap_or_else(|| format!("Cannot update this DGDR; the update is retried: {text}"));
         return Failed { reason: "UpdateFailed", words, ..failed };
     }
-    if plan.resolution.act == Act::Job {
+    if plan.resolution.creation == Creation::Job {
         let failed =
             Failed { reason: "ProfilingJobFailed", statement: is_false(PROFILING, "JobCreationFailed"), ..failed };
         if failure.object.kind == "Job" && !failure.transient {

@@ -23,7 +23,7 @@ const CONFIG: &str = "Create the Secret or ConfigMap that the message names; the
 const CRASH: &str = "See the log of the container; Kubernetes restarts it after each crash.";
 
 /// A problem with its text. The text names the pod, which no successor of it shares, and quotes other programs unchanged.
-pub struct Explained {
+pub struct PodProblem {
     pub pod: String,
     /// Absent for the pod as a whole.
     container: Option<String>,
@@ -33,7 +33,7 @@ pub struct Explained {
     remedy: &'static str,
 }
 
-impl Explained {
+impl PodProblem {
     pub fn sentence(&self) -> String {
         steersman_reconcile::join_sentences(&self.message, self.remedy)
     }
@@ -55,20 +55,20 @@ impl Explained {
 
 /// The problem of a Job's pods to report: the first one, but an image that cannot be pulled comes before all others, because its
 /// container cannot report anything else.
-pub fn of_job(pods: &[ObservedPod]) -> Option<Explained> {
-    explained(pods, PULL_FOR_JOB).min_by_key(|problem| !problem.is_image_pull)
+pub fn of_job(pods: &[ObservedPod]) -> Option<PodProblem> {
+    explain_all(pods, PULL_FOR_JOB).min_by_key(|problem| !problem.is_image_pull)
 }
 
 /// Containers of a graph whose image cannot be pulled.
-pub fn pulls_of_graph(pods: &[ObservedPod]) -> Vec<Explained> {
-    explained(pods, PULL_FOR_GRAPH).filter(|problem| problem.is_image_pull).collect()
+pub fn pulls_of_graph(pods: &[ObservedPod]) -> Vec<PodProblem> {
+    explain_all(pods, PULL_FOR_GRAPH).filter(|problem| problem.is_image_pull).collect()
 }
 
-fn explained(pods: &[ObservedPod], pull: &'static str) -> impl Iterator<Item = Explained> {
+fn explain_all(pods: &[ObservedPod], pull: &'static str) -> impl Iterator<Item = PodProblem> {
     problems(pods).filter_map(move |(pod, problem)| explain(&pod.name, problem, pull))
 }
 
-fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<Explained> {
+fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<PodProblem> {
     let is_image_pull = problem.is_waiting(WaitingKind::ImagePull);
     let (container, message, remedy) = match problem {
         StartupProblem::Unschedulable { kind, message } => {
@@ -95,7 +95,7 @@ fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<Exp
         // The Job reports how its pods end, and the graph how its components do.
         StartupProblem::Container { cause: ContainerCause::Ended(_), .. } => return None,
     };
-    Some(Explained { pod: pod.to_owned(), container, is_image_pull, message, remedy })
+    Some(PodProblem { pod: pod.to_owned(), container, is_image_pull, message, remedy })
 }
 
 /// Why a running Job may yield no result: only the sidecar delivers it.

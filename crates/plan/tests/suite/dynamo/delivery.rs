@@ -49,10 +49,7 @@ fn undelivered_result_is_reported_until_it_arrives() {
     env.snapshot.job_pods = vec![pod("Running", Some((1, "Error")), None)];
     env.settle();
     let (_, _, message) = env.condition_summary("Profiling");
-    assert!(
-        message.starts_with("The profiler has ended with exit code 1 (Error); container output-copier"),
-        "{message}"
-    );
+    assert!(message.starts_with("The profiler ended with exit code 1 (Error); container output-copier"), "{message}");
     assert!(message.ends_with(LOG_COMMAND), "{message}");
     env.snapshot.output = Some(output(&[("phase", "Done"), ("message", "done"), ("profiler_status", "success")]));
     env.settle();

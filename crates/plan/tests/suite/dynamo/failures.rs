@@ -1,7 +1,7 @@
 //! Failures of the Job, the profiler and writes, and which of them fail the request.
 
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
-use steersman_plan::dynamo::{JobState, asked, names, plan};
+use steersman_plan::dynamo::{JobState, names, plan, request};
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated};
 use steersman_reconcile::{Failure, ObjectId, WriteOp};
 
@@ -230,7 +230,7 @@ fn recreated_job_resets_profiling_phase() {
 fn result_of_unseen_job_is_used() {
     let mut env = TestEnv::new(request_snapshot(&spec("")));
     // The operator crashed after it had created the Job and before it wrote the status.
-    let mark = asked::mark(&env.snapshot.object.spec);
+    let mark = request::spec_mark(&env.snapshot.object.spec);
     env.snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), mark);
     let data = [("profiler_status", "success"), ("final_config.yaml", FINAL)];
     env.snapshot.output = Some(output(&data));

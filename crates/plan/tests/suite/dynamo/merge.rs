@@ -83,8 +83,8 @@ fn v1beta1_args_replace_unless_append_is_requested() {
     assert_eq!(appended["containers"][0]["args"], json!(["--x", "--y", "z"]));
     assert_eq!(appended["containers"][0].get("$patch"), None);
     for (container, why) in [
-        ("{name: main, $patch: {args: append}}", "must be a list of at least one text"),
-        ("{name: main, $patch: {args: append}, args: []}", "must be a list of at least one text"),
+        ("{name: main, $patch: {args: append}}", "must be a non-empty list of strings"),
+        ("{name: main, $patch: {args: append}, args: []}", "must be a non-empty list of strings"),
         ("{name: main, $patch: {args: prepend}, args: [a]}", "only {args: append} on an existing container"),
         (
             "{name: main, $patch: {args: append, env: append}, args: [a]}",

@@ -41,7 +41,7 @@ fn invalid_spec_fails_until_corrected() {
             spec("").replace("image:", "#"),
             "spec.image is required but not set; ensure the defaulting webhook ran or set spec.image explicitly",
         ),
-        (spec("").replace("h100_sxm", "gtx"), "spec.hardware.gpuSku is \"gtx\", which the profiler does not know"),
+        (spec("").replace("h100_sxm", "gtx"), "spec.hardware.gpuSku is \"gtx\", which the profiler does not support"),
         (
             spec("overrides: {dgd: {apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, status: {}}}"),
             "spec.overrides.dgd: override status is not supported",
@@ -83,17 +83,17 @@ fn missing_cluster_prerequisite_keeps_request_pending() {
     let cases: [(&str, Change, &str); 5] = [
         (
             "modelCache: {pvcName: weights}",
-            |snapshot, present| snapshot.named.model_cache = Some(present),
+            |snapshot, present| snapshot.references.model_cache = Some(present),
             "model cache PVC weights not found in namespace team-a",
         ),
         (
             "",
-            |snapshot, present| snapshot.named.output_claim = Some(present),
+            |snapshot, present| snapshot.references.output_claim = Some(present),
             "output PVC results not found in namespace team-a",
         ),
         (
             "",
-            |snapshot, present| snapshot.named.config_map = Some(present),
+            |snapshot, present| snapshot.references.config_map = Some(present),
             "ConfigMap base with key disagg.yaml not found in namespace team-a",
         ),
         (
@@ -151,7 +151,7 @@ fn unstartable_pod_is_reported_without_failing_request() {
     let cases = [
         (
             waiting_pod("ImagePullBackOff", "Back-off pulling image"),
-            "pod profile-qwen-x container profiler: ImagePullBackOff: Back-off pulling image. Check the image's name",
+            "pod profile-qwen-x container profiler: ImagePullBackOff: Back-off pulling image. Check the name and tag of the image",
             vec!["ImagePullFailed"],
         ),
         (
@@ -278,7 +278,7 @@ fn ignored_fields_are_named_in_spec_accepted() {
         "overrides: {profilingJob: {completionMode: Indexed, template: {spec: {hostNetwork: true, containers: [{name: x, \
          command: [sh]}, {name: other}]}}}}\nsla: {e2eLatency: 10, ttft: 5, optimizationType: latency}",
     ));
-    snapshot.named.token_secret = false;
+    snapshot.references.token_secret = false;
     snapshot
         .object
         .annotations
@@ -304,7 +304,7 @@ fn ignored_fields_are_named_in_spec_accepted() {
     );
     // A finding outside of the spec does not change the reason.
     let mut snapshot = request_snapshot(&spec(""));
-    snapshot.named.token_secret = false;
+    snapshot.references.token_secret = false;
     let mut env = TestEnv::new(snapshot);
     env.settle();
     let message = "Every field of the spec is acted on. There is no Secret hf-token-secret in namespace team-a. Create it \

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{Options, crd};
-use steersman_plan::dynamo::validate::filled;
-use steersman_plan::dynamo::{asked, names};
+use steersman_plan::dynamo::validate::operator_values;
+use steersman_plan::dynamo::{names, request};
 use steersman_reconcile::{FieldPath, path};
 
 use super::*;
@@ -130,7 +130,7 @@ fn adm_25_failed_request_accepts_change_with_warning() {
     assert_accepted(&review);
     let [warning] = &review.warnings[..] else { panic!("one warning expected: {review:?}") };
     let warning = warning.to_string();
-    assert!(warning.starts_with("spec: this request has failed after its profiling began"), "{warning}");
+    assert!(warning.starts_with("spec: this request failed after profiling started"), "{warning}");
     assert!(warning.ends_with("Delete and recreate it."), "{warning}");
 }
 
@@ -158,7 +158,7 @@ fn many_changes_are_counted() {
 /// Adds the annotation with the hash of the spec that profiling began with.
 fn with_mark(mut request: Value, accepted: &Value) -> Value {
     let spec = serde_json::from_value(accepted["spec"].clone()).unwrap();
-    request["metadata"]["annotations"] = json!({ names::ACCEPTED_SPEC: asked::mark(&spec) });
+    request["metadata"]["annotations"] = json!({ names::ACCEPTED_SPEC: request::spec_mark(&spec) });
     request
 }
 
@@ -176,7 +176,7 @@ fn unreviewed_change_can_only_be_reverted_fully() {
         half["spec"]["model"] = accepted_request["spec"]["model"].clone();
         let review = review_update(&unreviewed, &half);
         assert_rejected(&review, &[&forbidden_text(phase)]);
-        assert!(error_texts(&review)[0].ends_with("only a change back to all of that one is accepted."));
+        assert!(error_texts(&review)[0].ends_with("Only a change back to that spec is accepted."));
         // The mark in the new object is not trusted.
         let own = with_mark(half.clone(), &half);
         assert_rejected(&review_update(&unreviewed, &own), &[&forbidden_text(phase)]);
@@ -282,9 +282,9 @@ fn known_defaults_match_schema_defaults() {
     collect_defaults(&beta["schema"]["openAPIV3Schema"]["properties"]["spec"], &path!(spec), &mut found);
     assert_eq!(found.len(), 6, "{found:?}");
     for (path, value) in found {
-        assert_eq!(filled::default(&path), Some(value), "{path}");
+        assert_eq!(operator_values::default(&path), Some(value), "{path}");
     }
-    assert_eq!(filled::default(&path!(spec.model)), None);
+    assert_eq!(operator_values::default(&path!(spec.model)), None);
 }
 
 /// Collects the defaults below a node, except in overrides, which contain parts of other objects.
