@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 
-use crate::dynamo::metrics::Requests;
+use crate::dynamo::metrics::RequestMetrics;
 use crate::variant::metrics::Gauges;
 
 #[derive(Clone, Debug)]
 pub struct FamilyMetrics {
     /// Metrics of DynamoGraphDeploymentRequests.
-    pub requests: Arc<Requests>,
+    pub requests: Arc<RequestMetrics>,
     /// Gauges of VariantAutoscalings, which HPA and KEDA read.
     pub fleet: Arc<Gauges>,
 }
 
 impl FamilyMetrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let requests = Arc::new(Requests::register(registry));
+        let requests = Arc::new(RequestMetrics::register(registry));
         let fleet = Arc::new(Gauges::default());
         registry.register_collector(Box::new(fleet.clone()));
         Self { requests, fleet }

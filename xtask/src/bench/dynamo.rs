@@ -78,7 +78,7 @@ fn children(_: &Path, namespace: &str) -> Result<Children> {
         graphs_served: true,
         graph_pods: Vec::new(),
         additional: Vec::new(),
-        named: ObservedReferences::default(),
+        references: ObservedReferences::default(),
         account: false,
         binding: None,
         hardware: ObservedHardware::awaited(),

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
-use steersman_plan::dynamo::phase::Step;
+use steersman_plan::dynamo::phase::PhaseStep;
 use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
 use steersman_plan::dynamo::{self as family, Plan, Settings, Snapshot};
 use steersman_reconcile::{Event, NamespacedName, Outcome, Requeue};
@@ -23,9 +23,9 @@ use steersman_runtime::store::Scope;
 use steersman_runtime::store::cache::Watched;
 use tokio_util::sync::CancellationToken;
 
-use crate::dynamo::metrics::{Ended, Requests};
+use crate::dynamo::metrics::{ReconcileResult, RequestMetrics};
 use crate::dynamo::observe::hardware::{self, Endpoint, Sources};
-use crate::dynamo::observe::{self as observed, Beside};
+use crate::dynamo::observe::{self as observed, RequestWatches};
 use crate::installation::Installation;
 use crate::relay::PROFILING_ROLE;
 use crate::resource::custom_resource;
@@ -33,14 +33,14 @@ use crate::resource::custom_resource;
 pub fn rules() -> Vec<Rule> {
     let rule = Rule::namespaced;
     let run = "run the profiling Jobs of DynamoGraphDeploymentRequests and read their results";
-    let account = "give profiling Jobs their account";
-    let graph = "create the graphs that profiling generates, and watch over them";
-    let note = "note in its objects the GPUs it found and what was generated";
-    let pods = "say in its objects' status why pods do not get on, and find exporters of GPUs";
-    let claims = "see whether the claims are there that requests name";
-    let token = "see whether there is a token for downloads; metadata is watched, of values none is kept";
-    let owner = "make graphs the owners of the ConfigMaps that were generated with them";
-    let kept = &["get", "list", "watch", "create", "patch"];
+    let account = "create the account of profiling Jobs";
+    let graph = "create the generated graphs and follow their state";
+    let note = "store discovered GPUs and generated graphs in requests";
+    let pods = "report why pods do not start, and find DCGM exporters";
+    let claims = "check whether the claims of requests exist";
+    let token = "check whether the Secret with the download token exists; metadata is watched, and no value is kept";
+    let owner = "set graphs as owners of the ConfigMaps that are generated with them";
+    let applied = &["get", "list", "watch", "create", "patch"];
     let replaced = &["get", "list", "watch", "create", "patch", "delete"];
     let (requests, graphs) = (Api::Dgdr, Api::Dgd);
     let own = custom_resource(requests)
@@ -52,7 +52,7 @@ pub fn rules() -> Vec<Rule> {
         rule("", "pods", &["list", "watch"], pods),
         rule("", "persistentvolumeclaims", &["get"], claims),
         rule("", "secrets", &["get", "list", "watch"], token),
-        rule("", "serviceaccounts", kept, account),
+        rule("", "serviceaccounts", applied, account),
         rule("rbac.authorization.k8s.io", "rolebindings", replaced, account),
         rule(graphs.group(), graphs.plural(), &["get", "list", "watch", "create"], graph),
         // Clusters with OwnerReferencesPermissionEnforcement, such as OpenShift, require this for `blockOwnerDeletion`.
@@ -100,9 +100,9 @@ impl Default for RequestOptions {
 #[derive(Clone)]
 pub struct Dynamo {
     pub settings: Settings,
-    beside: Arc<Beside>,
+    watches: Arc<RequestWatches>,
     /// Metrics under the names of NVIDIA's operator. None: requests are not counted.
-    metrics: Option<Arc<Requests>>,
+    metrics: Option<Arc<RequestMetrics>>,
 }
 
 impl Dynamo {
@@ -116,7 +116,7 @@ impl Dynamo {
         installation: &Installation,
         options: &RequestOptions,
         inside: Http,
-        metrics: Arc<Requests>,
+        metrics: Arc<RequestMetrics>,
     ) -> Self {
         let exporters = Some((inside, options.endpoint.clone()));
         Self { metrics: Some(metrics), ..Self::with(installation, options, exporters) }
@@ -132,13 +132,13 @@ impl Dynamo {
             ..Settings::default()
         };
         let sources = Sources { exporters, by_labels: options.by_labels };
-        Self { settings, beside: Arc::new(Beside::new(sources)), metrics: None }
+        Self { settings, watches: Arc::new(RequestWatches::new(sources)), metrics: None }
     }
 }
 
 impl Reconciler for Dynamo {
     type Snapshot = Snapshot;
-    type Resolution = Step;
+    type Resolution = PhaseStep;
 
     fn resource(&self) -> CustomResource {
         custom_resource(Api::Dgdr)
@@ -162,44 +162,44 @@ impl Reconciler for Dynamo {
         context: &ReconcileContext,
         object: &DynamicObject,
     ) -> Result<Observed<Snapshot>, ReconcileError> {
-        observed::observe(context, &self.settings, &self.beside, object).await
+        observed::observe(context, &self.settings, &self.watches, object).await
     }
 
-    fn plan(&self, seen: &Snapshot) -> Plan {
-        family::plan(seen)
+    fn plan(&self, snapshot: &Snapshot) -> Plan {
+        family::plan(snapshot)
     }
 
-    fn events(&self, seen: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
-        family::events(seen, plan, outcome)
+    fn events(&self, snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
+        family::events(snapshot, plan, outcome)
     }
 
     fn publishes_failures(&self) -> bool {
         true
     }
 
-    fn status(&self, seen: &Snapshot, plan: &Plan, outcome: &Outcome) -> Result<Value, ReconcileError> {
-        serialize_status(&family::status(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
+    fn status(&self, snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Result<Value, ReconcileError> {
+        serialize_status(&family::status(snapshot, plan, outcome), &snapshot.object.namespace, &snapshot.object.name)
     }
 
     async fn run_watches(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
-        self.beside.run(context, scope, stop).await;
+        self.watches.run(context, scope, stop).await;
     }
 
     fn on_start(&self, object: &DynamicObject) {
         if let Some(metrics) = &self.metrics {
             let phase = object.data["status"]["phase"].as_str().unwrap_or_default();
-            metrics.stands(&object.namespace().unwrap_or_default(), &object.name_any(), phase);
+            metrics.set_phase(&object.namespace().unwrap_or_default(), &object.name_any(), phase);
         }
     }
 
-    fn on_end(&self, object: &DynamicObject, passed: &Result<ReconcileOutcome, ReconcileError>, time: Duration) {
+    fn on_end(&self, object: &DynamicObject, outcome: &Result<ReconcileOutcome, ReconcileError>, time: Duration) {
         if let Some(metrics) = &self.metrics {
-            metrics.passed(&object.namespace().unwrap_or_default(), ended(passed), time);
+            metrics.record_reconcile(&object.namespace().unwrap_or_default(), reconcile_result(outcome), time);
         }
     }
 
     fn forget(&self, object: &NamespacedName) {
-        self.beside.forget(object);
+        self.watches.forget(object);
         if let Some(metrics) = &self.metrics {
             metrics.forget(&object.namespace, &object.name);
         }
@@ -213,12 +213,12 @@ impl Reconciler for Dynamo {
 }
 
 /// The result of a reconcile for the metrics.
-fn ended(passed: &Result<ReconcileOutcome, ReconcileError>) -> Ended {
-    let status = match passed {
+fn reconcile_result(outcome: &Result<ReconcileOutcome, ReconcileError>) -> ReconcileResult {
+    let status = match outcome {
         Ok(ReconcileOutcome::Reconciled { requeue: Requeue::After(_), .. } | ReconcileOutcome::Conflict) => {
-            return Ended::Again;
+            return ReconcileResult::Requeue;
         }
-        Ok(_) => return Ended::Well,
+        Ok(_) => return ReconcileResult::Success,
         Err(ReconcileError::Call(CallError::Answered { code, .. })) => Some(*code),
         Err(ReconcileError::Call(CallError::Unauthorized { .. })) => Some(401),
         Err(ReconcileError::Call(CallError::TooSlow { .. })) => None,
@@ -232,5 +232,5 @@ fn ended(passed: &Result<ReconcileOutcome, ReconcileError>) -> Ended {
             | ReconcileError::Panicked { .. },
         ) => Some(500),
     };
-    Ended::Failed(status)
+    ReconcileResult::Error(status)
 }

@@ -20,7 +20,7 @@ const KIND: &str = Api::Dgdr.kind();
 const PHASES: [&str; 6] = ["Pending", "Profiling", "Ready", "Deploying", "Deployed", "Failed"];
 
 /// Buckets, from a reconcile without writes to one whose calls are all slow.
-const SECONDS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+const BUCKETS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
 /// Names and values.
 type Labels = Vec<(&'static str, String)>;
@@ -28,24 +28,24 @@ type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 #[derive(Debug)]
-pub struct Requests {
-    passes: Family<Labels, Counter>,
-    pass_time: Histograms,
+pub struct RequestMetrics {
+    reconciles: Family<Labels, Counter>,
+    reconcile_time: Histograms,
     errors: Family<Labels, Counter>,
     phases: Family<Labels, Gauge>,
     webhook_time: Histograms,
-    verdicts: Family<Labels, Counter>,
+    reviews: Family<Labels, Counter>,
     denials: Family<Labels, Counter>,
-    standing: Mutex<BTreeMap<NamespacedName, &'static str>>,
+    phase_by_request: Mutex<BTreeMap<NamespacedName, &'static str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    Well,
+pub enum ReconcileResult {
+    Success,
     /// Requeued.
-    Again,
+    Requeue,
     /// Failed, with the HTTP status of the API server's answer, if there was one.
-    Failed(Option<u16>),
+    Error(Option<u16>),
 }
 
 const RESULTS: [&str; 3] = ["success", "requeue", "error"];
@@ -92,54 +92,58 @@ fn known(word: &str, all: &[&'static str]) -> &'static str {
 const OPERATIONS: [&str; 3] = ["CREATE", "UPDATE", "DELETE"];
 const REASONS: [&str; 6] = ["Invalid", "Forbidden", "BadRequest", "Timeout", "InternalError", "NotFound"];
 
-impl Requests {
+impl RequestMetrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let histogram: fn() -> Histogram = || Histogram::new(SECONDS);
+        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
         let requests = Self {
-            passes: Family::default(),
-            pass_time: Family::new_with_constructor(histogram),
+            reconciles: Family::default(),
+            reconcile_time: Family::new_with_constructor(histogram),
             errors: Family::default(),
             phases: Family::default(),
             webhook_time: Family::new_with_constructor(histogram),
-            verdicts: Family::default(),
+            reviews: Family::default(),
             denials: Family::default(),
-            standing: Mutex::default(),
+            phase_by_request: Mutex::default(),
         };
         let registry = registry.sub_registry_with_prefix("dynamo_operator");
-        let help = "How long passes over single objects take, by namespace and how they ended";
-        registry.register("reconcile_duration_seconds", help, requests.pass_time.clone());
-        let help = "Passes over single objects, by namespace and how they ended";
-        registry.register("reconcile", help, requests.passes.clone());
-        let help = "Passes that failed, by namespace and cause";
+        let help = "Duration of reconciles, by namespace and result";
+        registry.register("reconcile_duration_seconds", help, requests.reconcile_time.clone());
+        let help = "Reconciles, by namespace and result";
+        registry.register("reconcile", help, requests.reconciles.clone());
+        let help = "Failed reconciles, by namespace and cause";
         registry.register("reconcile_errors", help, requests.errors.clone());
         let help = "Objects by namespace and phase; 0 on replicas that do not lead";
         registry.register("resources_total", help, requests.phases.clone());
-        let help = "How long verdicts on objects took";
+        let help = "Duration of admission reviews";
         registry.register("webhook_duration_seconds", help, requests.webhook_time.clone());
-        registry.register("webhook_requests", "Verdicts on objects", requests.verdicts.clone());
-        registry.register("webhook_denials", "Objects that were refused, by reason", requests.denials.clone());
+        registry.register("webhook_requests", "Admission reviews, by operation and result", requests.reviews.clone());
+        registry.register(
+            "webhook_denials",
+            "Rejected admission reviews, by operation and reason",
+            requests.denials.clone(),
+        );
         requests
     }
 
     /// Records the phase of a request.
-    pub fn stands(&self, namespace: &str, name: &str, phase: &str) {
+    pub fn set_phase(&self, namespace: &str, name: &str, phase: &str) {
         let phase = PHASES.iter().find(|known| **known == phase).copied().unwrap_or(PHASES[0]);
-        let mut standing = self.standing();
-        let before = standing.insert(NamespacedName::new(namespace, name), phase);
+        let mut phase_by_request = self.phase_by_request();
+        let before = phase_by_request.insert(NamespacedName::new(namespace, name), phase);
         if before == Some(phase) {
             return;
         }
-        self.leaves(namespace, before);
-        self.phases.get_or_create(&of_phase(namespace, phase)).inc();
+        self.leave_phase(namespace, before);
+        self.phases.get_or_create(&phase_labels(namespace, phase)).inc();
     }
 
     /// Removes a request, and with the last one of a namespace all its series.
     pub fn forget(&self, namespace: &str, name: &str) {
-        let mut standing = self.standing();
-        let before = standing.remove(&NamespacedName::new(namespace, name));
-        self.leaves(namespace, before);
+        let mut phase_by_request = self.phase_by_request();
+        let before = phase_by_request.remove(&NamespacedName::new(namespace, name));
+        self.leave_phase(namespace, before);
         let from = NamespacedName::new(namespace, "");
-        let others = standing.range(from..).next().is_some_and(|(other, _)| other.namespace == namespace);
+        let others = phase_by_request.range(from..).next().is_some_and(|(other, _)| other.namespace == namespace);
         if !others {
             self.forget_namespace(namespace);
         }
@@ -147,40 +151,40 @@ impl Requests {
 
     /// Removes all requests, when another replica becomes the leader.
     pub fn forget_all(&self) {
-        let standing = std::mem::take(&mut *self.standing());
-        for (NamespacedName { namespace, .. }, phase) in standing {
-            self.leaves(&namespace, Some(phase));
+        let phase_by_request = std::mem::take(&mut *self.phase_by_request());
+        for (NamespacedName { namespace, .. }, phase) in phase_by_request {
+            self.leave_phase(&namespace, Some(phase));
             self.forget_namespace(&namespace);
         }
     }
 
-    pub fn passed(&self, namespace: &str, ended: Ended, time: Duration) {
-        let result = match ended {
-            Ended::Well => RESULTS[0],
-            Ended::Again => RESULTS[1],
-            Ended::Failed(_) => RESULTS[2],
+    pub fn record_reconcile(&self, namespace: &str, result: ReconcileResult, time: Duration) {
+        let word = match result {
+            ReconcileResult::Success => RESULTS[0],
+            ReconcileResult::Requeue => RESULTS[1],
+            ReconcileResult::Error(_) => RESULTS[2],
         };
-        let pass = of_pass(namespace, result);
-        self.passes.get_or_create(&pass).inc();
-        self.pass_time.get_or_create(&pass).observe(time.as_secs_f64());
-        if let Ended::Failed(status) = ended {
-            self.errors.get_or_create(&of_error(namespace, error_type(status))).inc();
+        let labels = reconcile_labels(namespace, word);
+        self.reconciles.get_or_create(&labels).inc();
+        self.reconcile_time.get_or_create(&labels).observe(time.as_secs_f64());
+        if let ReconcileResult::Error(status) = result {
+            self.errors.get_or_create(&error_labels(namespace, error_type(status))).inc();
         }
     }
 
     /// Counts one admission review; `denied` is the reason of a refusal.
-    pub fn judged(&self, operation: &str, denied: Option<&str>, time: Duration) {
+    pub fn record_review(&self, operation: &str, denied: Option<&str>, time: Duration) {
         let operation = ("operation", known(operation, &OPERATIONS));
         let result = if denied.is_some() { "denied" } else { "allowed" };
-        self.verdicts.get_or_create(&labels(&[operation, ("result", result)])).inc();
+        self.reviews.get_or_create(&labels(&[operation, ("result", result)])).inc();
         self.webhook_time.get_or_create(&labels(&[operation])).observe(time.as_secs_f64());
         if let Some(reason) = denied {
             self.denials.get_or_create(&labels(&[operation, ("reason", known(reason, &REASONS))])).inc();
         }
     }
 
-    fn leaves(&self, namespace: &str, phase: Option<&'static str>) {
-        let Some(phase) = phase.map(|phase| of_phase(namespace, phase)) else { return };
+    fn leave_phase(&self, namespace: &str, phase: Option<&'static str>) {
+        let Some(phase) = phase.map(|phase| phase_labels(namespace, phase)) else { return };
         let left = self.phases.get_or_create(&phase).dec();
         if left <= 1 {
             self.phases.remove(&phase);
@@ -188,29 +192,29 @@ impl Requests {
     }
 
     fn forget_namespace(&self, namespace: &str) {
-        for pass in RESULTS.map(|result| of_pass(namespace, result)) {
-            self.passes.remove(&pass);
-            self.pass_time.remove(&pass);
+        for labels in RESULTS.map(|result| reconcile_labels(namespace, result)) {
+            self.reconciles.remove(&labels);
+            self.reconcile_time.remove(&labels);
         }
-        for error in ERRORS.map(|error| of_error(namespace, error)) {
+        for error in ERRORS.map(|error| error_labels(namespace, error)) {
             self.errors.remove(&error);
         }
     }
 
-    fn standing(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, &'static str>> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn phase_by_request(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, &'static str>> {
+        self.phase_by_request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn of_pass(namespace: &str, result: &str) -> Labels {
+fn reconcile_labels(namespace: &str, result: &str) -> Labels {
     labels(&[("namespace", namespace), ("result", result)])
 }
 
-fn of_error(namespace: &str, error_type: &str) -> Labels {
+fn error_labels(namespace: &str, error_type: &str) -> Labels {
     labels(&[("namespace", namespace), ("error_type", error_type)])
 }
 
-fn of_phase(namespace: &str, phase: &str) -> Labels {
+fn phase_labels(namespace: &str, phase: &str) -> Labels {
     labels(&[("namespace", namespace), ("status", phase)])
 }
 
@@ -241,14 +245,14 @@ mod tests {
     #[test]
     fn series_have_names_of_nvidias_operator() {
         let mut registry = Registry::default();
-        let requests = Requests::register(&mut registry);
-        requests.stands("a", "x", "Profiling");
-        requests.passed("a", Ended::Well, Duration::from_millis(2));
-        requests.passed("a", Ended::Again, Duration::from_millis(2));
-        requests.passed("a", Ended::Failed(Some(409)), Duration::from_millis(2));
-        requests.judged("CREATE", None, Duration::from_millis(2));
-        requests.judged("UPDATE", Some("Invalid"), Duration::from_millis(2));
-        requests.judged("odd", Some("odd"), Duration::from_millis(2));
+        let requests = RequestMetrics::register(&mut registry);
+        requests.set_phase("a", "x", "Profiling");
+        requests.record_reconcile("a", ReconcileResult::Success, Duration::from_millis(2));
+        requests.record_reconcile("a", ReconcileResult::Requeue, Duration::from_millis(2));
+        requests.record_reconcile("a", ReconcileResult::Error(Some(409)), Duration::from_millis(2));
+        requests.record_review("CREATE", None, Duration::from_millis(2));
+        requests.record_review("UPDATE", Some("Invalid"), Duration::from_millis(2));
+        requests.record_review("odd", Some("odd"), Duration::from_millis(2));
         for line in [
             format!("dynamo_operator_reconcile_total{{{OF},namespace=\"a\",result=\"success\"}} 1"),
             format!("dynamo_operator_reconcile_total{{{OF},namespace=\"a\",result=\"requeue\"}} 1"),
@@ -268,15 +272,15 @@ mod tests {
     #[test]
     fn last_request_removes_series_of_namespace() {
         let mut registry = Registry::default();
-        let requests = Requests::register(&mut registry);
+        let requests = RequestMetrics::register(&mut registry);
         for name in ["x", "y"] {
-            requests.stands("a", name, "");
-            requests.stands("a", name, "Profiling");
+            requests.set_phase("a", name, "");
+            requests.set_phase("a", name, "Profiling");
         }
-        requests.stands("ab", "z", "Failed");
-        requests.passed("a", Ended::Failed(None), Duration::ZERO);
+        requests.set_phase("ab", "z", "Failed");
+        requests.record_reconcile("a", ReconcileResult::Error(None), Duration::ZERO);
         has(&registry, &format!("dynamo_operator_resources_total{{{OF},namespace=\"a\",status=\"Profiling\"}} 2"));
-        assert!(!text(&registry).contains("status=\"Pending\""), "a phase in which nobody stands is not told");
+        assert!(!text(&registry).contains("status=\"Pending\""), "a phase without requests has no series");
         requests.forget("a", "x");
         has(&registry, &format!("dynamo_operator_resources_total{{{OF},namespace=\"a\",status=\"Profiling\"}} 1"));
         has(

@@ -1,4 +1,4 @@
-//! Decides the data of the output ConfigMap, and whether the relay is done, from one look at the profiler.
+//! Decides the data of the output ConfigMap, and whether the relay is done, from one observation of the profiler.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use steersman_plan::dynamo::graph::{EARLIER, FINAL, PARETO};
 
-use crate::relay::files::{Files, LIMIT, Text};
-use crate::relay::pod::{End, Profiler};
+use crate::relay::files::{FileContent, Files, LIMIT};
+use crate::relay::pod::{ContainerEnd, ProfilerState};
 use crate::relay::status::{self, Status, Verdict, redacted};
 
 pub type Data = BTreeMap<String, String>;
 
 /// Clock skew between the profiler and its node: some runtimes run a container in a virtual machine.
-const CLOCKS: SignedDuration = SignedDuration::from_secs(5);
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-pub struct Look<'a> {
+pub struct Observation<'a> {
     pub files: &'a Files,
     /// Read before the files, which are final if the profiler has ended.
-    pub profiler: &'a Profiler,
+    pub profiler: &'a ProfilerState,
     /// Time since the profiler ended.
     pub over_for: Duration,
     /// Time to wait for its files after the end. A folder on the network may show them late.
@@ -29,14 +29,14 @@ pub struct Look<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct RelayDecision {
     pub data: Option<Data>,
-    pub next: Next,
+    pub next: NextStep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    Look,
+pub enum NextStep {
+    Continue,
     /// End once the data is written.
     End(Ending),
 }
@@ -50,69 +50,71 @@ pub enum Ending {
 }
 
 /// Problem with the results, and whether a retry might solve it.
-struct Flaw {
+struct ResultProblem {
     text: String,
     ending: Ending,
 }
 
-/// Whether the profiler writes no more: it has ended, or has reported a verdict where its end cannot be seen.
-pub fn is_over(files: &Files, profiler: &Profiler) -> bool {
-    profiler.ended().is_some() || (*profiler == Profiler::Hidden && files.has_verdict())
+/// Whether the profiler writes no more: it has ended, or has reported a verdict and its end cannot be observed.
+pub fn is_over(files: &Files, profiler: &ProfilerState) -> bool {
+    profiler.ended().is_some() || (*profiler == ProfilerState::Hidden && files.has_verdict())
 }
 
-/// Longest wait for a quota or a policy, and for a right while the profiler's end cannot be seen: hours of profiling are not
+/// Longest wait for a quota or a policy, and for a right while the profiler's end cannot be observed: hours of profiling are not
 /// discarded for a right that is granted late.
-pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+pub const MAX_DENIED_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whether to stop waiting for the right to write. While the profiler works, the right may still be granted in time for its
-/// result; a profiler whose end cannot be seen is no reason to wait for ever.
+/// result; a profiler whose end cannot be observed is no reason to wait for ever.
 pub fn is_hopeless(
     denied_for: Option<Duration>,
     over_for: Option<Duration>,
-    profiler: &Profiler,
+    profiler: &ProfilerState,
     limit: Duration,
 ) -> bool {
     let waited = match (denied_for, over_for) {
         (Some(denied), Some(over)) => denied.min(over),
-        (Some(denied), None) if *profiler == Profiler::Hidden => return denied >= LONGEST,
+        (Some(denied), None) if *profiler == ProfilerState::Hidden => return denied >= MAX_DENIED_WAIT,
         _ => return false,
     };
     waited >= limit
 }
 
-pub fn decide(look: &Look<'_>) -> Decision {
-    let over = is_over(look.files, look.profiler);
-    let last = over || look.stopping;
-    let next = |ending| if last { Next::End(ending) } else { Next::Look };
-    let status = look.files.status().filter(|status| is_fresh(status, look.profiler));
-    let flaw = match &status {
+pub fn decide(observation: &Observation<'_>) -> RelayDecision {
+    let over = is_over(observation.files, observation.profiler);
+    let last = over || observation.stopping;
+    let next = |ending| if last { NextStep::End(ending) } else { NextStep::Continue };
+    let status = observation.files.status().filter(|status| is_fresh(status, observation.profiler));
+    let problem = match &status {
         Some(status) if status.verdict == Verdict::Failed => {
-            return Decision { data: Some(failed(look, Some(status), None)), next: next(Ending::Verdict) };
+            return RelayDecision { data: Some(failed(observation, Some(status), None)), next: next(Ending::Verdict) };
         }
-        Some(status) if status.verdict == Verdict::Success => match results(look, status) {
-            Ok(data) => return Decision { data: Some(data), next: next(Ending::Verdict) },
-            Err(flaw) => flaw,
+        Some(status) if status.verdict == Verdict::Success => match results(observation, status) {
+            Ok(data) => return RelayDecision { data: Some(data), next: next(Ending::Verdict) },
+            Err(problem) => problem,
         },
-        _ => Flaw { text: no_verdict(look, status.as_ref()), ending: Ending::NoVerdict },
+        _ => ResultProblem { text: no_verdict(observation, status.as_ref()), ending: Ending::NoVerdict },
     };
     // The flaw is not the profiler's own verdict: it is reported only when none can follow.
-    if over && !look.stopping && look.over_for >= look.patience {
-        let data = failed(look, status.as_ref(), Some(&flaw.text));
-        return Decision { data: Some(data), next: Next::End(flaw.ending) };
+    if over && !observation.stopping && observation.over_for >= observation.patience {
+        let data = failed(observation, status.as_ref(), Some(&problem.text));
+        return RelayDecision { data: Some(data), next: NextStep::End(problem.ending) };
     }
-    let next = if look.stopping { Next::End(Ending::NoVerdict) } else { Next::Look };
-    Decision { data: status.as_ref().and_then(progress), next }
+    let next = if observation.stopping { NextStep::End(Ending::NoVerdict) } else { NextStep::Continue };
+    RelayDecision { data: status.as_ref().and_then(progress), next }
 }
 
 /// Whether this profiler wrote the status, and not an earlier one that used the same folder.
-fn is_fresh(status: &Status, profiler: &Profiler) -> bool {
+fn is_fresh(status: &Status, profiler: &ProfilerState) -> bool {
     match profiler {
-        Profiler::Unknown => false,
-        Profiler::Hidden => true,
-        Profiler::Seen(life) if !life.lasting => true,
-        Profiler::Seen(life) => life.started.is_some_and(|started| {
+        ProfilerState::Unknown => false,
+        ProfilerState::Hidden => true,
+        ProfilerState::Observed(life) if !life.lasting => true,
+        ProfilerState::Observed(life) => life.started.is_some_and(|started| {
             // A status without a time is accepted: its author is unknown.
-            status.written.is_none_or(|written| written.saturating_add(CLOCKS).is_ok_and(|written| written >= started))
+            status
+                .written
+                .is_none_or(|written| written.saturating_add(MAX_CLOCK_SKEW).is_ok_and(|written| written >= started))
         }),
     }
 }
@@ -125,22 +127,22 @@ fn progress(status: &Status) -> Option<Data> {
     Some(data)
 }
 
-fn failed(look: &Look<'_>, status: Option<&Status>, flaw: Option<&str>) -> Data {
+fn failed(observation: &Observation<'_>, status: Option<&Status>, problem: Option<&str>) -> Data {
     let mut data = status.and_then(progress).unwrap_or_default();
     data.insert("profiler_status".to_owned(), "failed".to_owned());
     let own = || status.and_then(|status| status.error.clone().or_else(|| status.message.clone()));
-    if let Some(error) = flaw.map(str::to_owned).or_else(own) {
+    if let Some(error) = problem.map(str::to_owned).or_else(own) {
         data.insert("profiler_error".to_owned(), error);
     }
     // The file of an earlier profiler is left out.
     if status.is_some() {
-        add(&mut data, status::FILE, look.files.status.read().map(redacted));
+        add(&mut data, status::FILE, observation.files.status.read().map(redacted));
     }
     data
 }
 
-fn results(look: &Look<'_>, status: &Status) -> Result<Data, Flaw> {
-    let Look { files, folder, .. } = look;
+fn results(observation: &Observation<'_>, status: &Status) -> Result<Data, ResultProblem> {
+    let Observation { files, folder, .. } = observation;
     let manifests: Vec<(&str, &str)> = manifests(files, folder)?;
     let mut data = progress(status).unwrap_or_default();
     data.insert("profiler_status".to_owned(), "success".to_owned());
@@ -151,22 +153,22 @@ fn results(look: &Look<'_>, status: &Status) -> Result<Data, Flaw> {
             "{} in {folder}: {size} bytes, more than the {LIMIT} that a ConfigMap can hold; {SMALLER}",
             names.join(" and ")
         );
-        return Err(Flaw { text, ending: Ending::Verdict });
+        return Err(ResultProblem { text, ending: Ending::Verdict });
     }
     data.extend(manifests.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())));
     add(&mut data, status::FILE, files.status.read().map(redacted));
-    add(&mut data, PARETO, files.results.get(PARETO).and_then(Text::read).map(str::to_owned));
+    add(&mut data, PARETO, files.results.get(PARETO).and_then(FileContent::read).map(str::to_owned));
     Ok(data)
 }
 
 const SMALLER: &str = "leave out spec.features.planner, or shorten spec.overrides.dgd";
 
 /// The manifest of this protocol, or else all of the earlier one, of which the request chooses.
-fn manifests<'a>(files: &'a Files, folder: &str) -> Result<Vec<(&'static str, &'a str)>, Flaw> {
-    let text = |name| files.results.get(name).unwrap_or(&Text::Absent);
+fn manifests<'a>(files: &'a Files, folder: &str) -> Result<Vec<(&'static str, &'a str)>, ResultProblem> {
+    let text = |name| files.results.get(name).unwrap_or(&FileContent::Absent);
     match text(FINAL) {
-        Text::Read(found) => return Ok(vec![(FINAL, found)]),
-        Text::Absent => {}
+        FileContent::Read(found) => return Ok(vec![(FINAL, found)]),
+        FileContent::Absent => {}
         found => return Err(unusable(FINAL, folder, found)),
     }
     let earlier: Vec<_> = EARLIER.into_iter().filter_map(|name| Some((name, text(name).read()?))).collect();
@@ -174,18 +176,18 @@ fn manifests<'a>(files: &'a Files, folder: &str) -> Result<Vec<(&'static str, &'
         return Ok(earlier);
     }
     for name in EARLIER {
-        if text(name) != &Text::Absent {
+        if text(name) != &FileContent::Absent {
             return Err(unusable(name, folder, text(name)));
         }
     }
     let text = format!("the profiler reports success, but there is no {FINAL} in {folder}; see its log");
-    Err(Flaw { text, ending: Ending::NoVerdict })
+    Err(ResultProblem { text, ending: Ending::NoVerdict })
 }
 
-fn unusable(name: &str, folder: &str, found: &Text) -> Flaw {
-    let advice = if matches!(found, Text::TooLarge(_)) { SMALLER } else { "see the profiler's log" };
+fn unusable(name: &str, folder: &str, found: &FileContent) -> ResultProblem {
+    let advice = if matches!(found, FileContent::TooLarge(_)) { SMALLER } else { "see the profiler's log" };
     let why = found.problem().unwrap_or_default();
-    Flaw { text: format!("{name} in {folder} {why}; {advice}"), ending: Ending::Verdict }
+    ResultProblem { text: format!("{name} in {folder} {why}; {advice}"), ending: Ending::Verdict }
 }
 
 /// Adds an optional entry if it fits.
@@ -199,27 +201,27 @@ fn total(data: &Data) -> usize {
     data.values().map(String::len).sum()
 }
 
-fn no_verdict(look: &Look<'_>, status: Option<&Status>) -> String {
-    let how = match look.profiler.ended() {
-        Some(End { code, reason }) if reason.is_empty() => format!("the profiler ended with exit code {code}"),
-        Some(End { code, reason }) => format!("the profiler ended with exit code {code} ({reason})"),
+fn no_verdict(observation: &Observation<'_>, status: Option<&Status>) -> String {
+    let how = match observation.profiler.ended() {
+        Some(ContainerEnd { code, reason }) if reason.is_empty() => format!("the profiler ended with exit code {code}"),
+        Some(ContainerEnd { code, reason }) => format!("the profiler ended with exit code {code} ({reason})"),
         None => "the profiler ended".to_owned(),
     };
-    let (file, folder) = (status::FILE, look.folder);
-    let left = match (&look.files.status, status) {
+    let (file, folder) = (status::FILE, observation.folder);
+    let left = match (&observation.files.status, status) {
         (_, Some(Status { verdict: Verdict::None(word), phase, .. })) if !word.is_empty() => {
             let phase = phase.as_ref().map(|phase| format!(" in {phase}")).unwrap_or_default();
-            format!("{file} still says {word:?}{phase}")
+            format!("{file} still has status {word:?}{phase}")
         }
         (_, Some(_)) => format!("{file} has no status"),
-        (Text::Absent, None) => format!("there is no {file} in {folder}"),
-        (Text::Read(text), None) if status::read(text).is_some() => {
-            format!("{file} in {folder} is of an earlier profiler")
+        (FileContent::Absent, None) => format!("there is no {file} in {folder}"),
+        (FileContent::Read(text), None) if status::read(text).is_some() => {
+            format!("{file} in {folder} was written by an earlier profiler")
         }
-        (Text::Read(_), None) => format!("{file} in {folder} cannot be read as YAML"),
+        (FileContent::Read(_), None) => format!("{file} in {folder} cannot be read as YAML"),
         (found, None) => format!("{file} in {folder} {}", found.problem().unwrap_or_default()),
     };
-    format!("{how} without a verdict: {left}; see its log")
+    format!("{how} without a result: {left}; see its log")
 }
 
 #[cfg(test)]

@@ -11,17 +11,17 @@ use steersman_runtime::client::{CallError, Server};
 use crate::relay::decide::Data;
 
 /// Attempts that may end in a conflict with another writer.
-const MOST_LOOKS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestRef {
     pub name: String,
     pub namespace: String,
     pub uid: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum OutputWrite {
     /// The content is up to date.
     Nothing,
     Created,
@@ -32,11 +32,11 @@ pub enum Written {
 pub enum DeliverError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("ConfigMap {0} is of another request of the same name; ours is gone, and with it whom to tell")]
+    #[error("ConfigMap {0} belongs to another request of the same name; the request of this profiler no longer exists")]
     Superseded(String),
-    #[error("ConfigMap {0} changes all the time; another program writes to it")]
+    #[error("another program keeps changing ConfigMap {0}")]
     Contended(String),
-    #[error("the request cannot be told apart by its reference: {0}")]
+    #[error("cannot build the owner reference to the request: {0}")]
     Reference(#[from] serde_json::Error),
 }
 
@@ -63,28 +63,28 @@ impl DeliverError {
     }
 }
 
-impl Request {
+impl RequestRef {
     pub fn output(&self) -> String {
         names::output(&self.name)
     }
 
-    pub async fn deliver(&self, server: &Server, data: &Data) -> Result<Written, DeliverError> {
+    pub async fn deliver(&self, server: &Server, data: &Data) -> Result<OutputWrite, DeliverError> {
         let name = self.output();
         let api: Api<ConfigMap> = Api::namespaced(server.client.clone(), &self.namespace);
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_ATTEMPTS {
             let live = server.call(api.get_opt(&name)).await?;
             if let Some(other) = live.as_ref().and_then(|live| self.other_controller(live)) {
                 self.must_be_live(server, other).await?;
             }
             let wanted = self.wanted(live.as_ref(), data)?;
             let written = match &live {
-                Some(live) if *live == wanted => return Ok(Written::Nothing),
+                Some(live) if *live == wanted => return Ok(OutputWrite::Nothing),
                 // The resourceVersion of the read makes a concurrent write a conflict.
                 Some(_) => {
                     let replaced = server.call(api.replace(&name, &PostParams::default(), &wanted)).await;
-                    replaced.map(|_| Written::Replaced)
+                    replaced.map(|_| OutputWrite::Replaced)
                 }
-                None => server.call(api.create(&PostParams::default(), &wanted)).await.map(|_| Written::Created),
+                None => server.call(api.create(&PostParams::default(), &wanted)).await.map(|_| OutputWrite::Created),
             };
             match written {
                 Err(CallError::Answered { code: 409, .. }) => {}
@@ -129,7 +129,7 @@ impl Request {
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &self.namespace, &resource);
         let live = server.call(api.get_metadata_opt(&self.name)).await?;
         if live.and_then(|live| live.metadata.uid).is_some_and(|uid| uid == self.uid) {
-            tracing::info!(of = other, "taking over the output of an earlier request of the same name");
+            tracing::info!(earlier_uid = other, "taking over the output of an earlier request of the same name");
             return Ok(());
         }
         Err(DeliverError::Superseded(self.output()))

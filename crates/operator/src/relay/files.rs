@@ -20,7 +20,7 @@ pub const LIMIT: usize = 1024 * 1024;
 const RESULTS: [&str; 4] = [FINAL, EARLIER[0], EARLIER[1], PARETO];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Text {
+pub enum FileContent {
     #[default]
     Absent,
     /// Problem, worded to follow the name of the file.
@@ -30,7 +30,7 @@ pub enum Text {
     Read(String),
 }
 
-impl Text {
+impl FileContent {
     /// The problem, worded to follow the name of the file.
     pub fn problem(&self) -> Option<String> {
         match self {
@@ -49,9 +49,9 @@ impl Text {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    pub status: Text,
+    pub status: FileContent,
     /// Read only once the profiler reports success.
-    pub results: BTreeMap<&'static str, Text>,
+    pub results: BTreeMap<&'static str, FileContent>,
 }
 
 impl Files {
@@ -64,7 +64,7 @@ impl Files {
     }
 }
 
-pub fn look(folder: &Path) -> Files {
+pub fn read_folder(folder: &Path) -> Files {
     let mut files = Files { status: text(&folder.join(status::FILE)), ..Files::default() };
     if files.status().is_some_and(|status| status.verdict == Verdict::Success) {
         files.results = RESULTS.into_iter().map(|name| (name, text(&folder.join(name)))).collect();
@@ -72,20 +72,20 @@ pub fn look(folder: &Path) -> Files {
     files
 }
 
-fn text(path: &Path) -> Text {
+fn text(path: &Path) -> FileContent {
     let opened = OpenOptions::new().read(true).custom_flags(flags()).open(path);
     let file = match opened {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Text::Absent,
+        Err(error) if error.kind() == ErrorKind::NotFound => return FileContent::Absent,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
-            return Text::Unusable("is a link".to_owned());
+            return FileContent::Unusable("is a link".to_owned());
         }
-        Err(error) => return Text::Unusable(format!("cannot be read: {error}")),
+        Err(error) => return FileContent::Unusable(format!("cannot be read: {error}")),
     };
     let size = match file.metadata() {
-        Ok(about) if !about.is_file() => return Text::Unusable("is not a file".to_owned()),
+        Ok(about) if !about.is_file() => return FileContent::Unusable("is not a file".to_owned()),
         Ok(about) => about.len(),
-        Err(error) => return Text::Unusable(format!("cannot be read: {error}")),
+        Err(error) => return FileContent::Unusable(format!("cannot be read: {error}")),
     };
     bounded(file, size)
 }
@@ -95,15 +95,15 @@ fn flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
-fn bounded(file: File, size: u64) -> Text {
+fn bounded(file: File, size: u64) -> FileContent {
     let mut bytes = Vec::new();
     let most = u64::try_from(LIMIT).unwrap_or(u64::MAX);
     match file.take(most + 1).read_to_end(&mut bytes) {
-        Err(error) => Text::Unusable(format!("cannot be read: {error}")),
-        Ok(_) if bytes.len() > LIMIT => Text::TooLarge(size.max(most + 1)),
+        Err(error) => FileContent::Unusable(format!("cannot be read: {error}")),
+        Ok(_) if bytes.len() > LIMIT => FileContent::TooLarge(size.max(most + 1)),
         Ok(_) => match String::from_utf8(bytes) {
-            Ok(text) => Text::Read(text),
-            Err(_) => Text::Unusable("is not text in UTF-8".to_owned()),
+            Ok(text) => FileContent::Read(text),
+            Err(_) => FileContent::Unusable("is not text in UTF-8".to_owned()),
         },
     }
 }
@@ -127,12 +127,12 @@ mod tests {
     #[test]
     fn results_are_read_after_success() {
         let early = folder(&[("profiler_status.yaml", b"status: running"), (FINAL, b"a: 1")]);
-        assert_eq!(look(early.path()).results, BTreeMap::new());
+        assert_eq!(read_folder(early.path()).results, BTreeMap::new());
         let done = folder(&[("profiler_status.yaml", b"status: success"), (FINAL, b"a: 1"), ("other", b"x")]);
-        let files = look(done.path());
-        assert_eq!(files.results[FINAL], Text::Read("a: 1".into()));
-        assert_eq!((files.results.len(), &files.results[PARETO]), (4, &Text::Absent));
-        assert_eq!(look(Path::new("/nowhere")), Files::default());
+        let files = read_folder(done.path());
+        assert_eq!(files.results[FINAL], FileContent::Read("a: 1".into()));
+        assert_eq!((files.results.len(), &files.results[PARETO]), (4, &FileContent::Absent));
+        assert_eq!(read_folder(Path::new("/nowhere")), Files::default());
     }
 
     #[test]
@@ -141,13 +141,13 @@ mod tests {
         let inside = folder(&[]);
         let path = inside.path().join("profiler_status.yaml");
         symlink(outside.path().join("token"), &path).unwrap();
-        assert_eq!(look(inside.path()).status, Text::Unusable("is a link".into()));
+        assert_eq!(read_folder(inside.path()).status, FileContent::Unusable("is a link".into()));
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert_eq!(look(inside.path()).status, Text::Unusable("is not a file".into()));
+        assert_eq!(read_folder(inside.path()).status, FileContent::Unusable("is not a file".into()));
         fs::remove_dir(&path).unwrap();
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-        assert_eq!(look(inside.path()).status, Text::Unusable("is not a file".into()));
+        assert_eq!(read_folder(inside.path()).status, FileContent::Unusable("is not a file".into()));
     }
 
     #[test]
@@ -156,9 +156,9 @@ mod tests {
         let path = folder.path().join(EARLIER[0]);
         File::create(&path).unwrap().set_len(3 << 30).unwrap();
         fs::write(folder.path().join(EARLIER[1]), vec![b'x'; LIMIT]).unwrap();
-        let results = look(folder.path()).results;
-        assert_eq!(results[FINAL], Text::Unusable("is not text in UTF-8".into()));
-        assert_eq!(results[EARLIER[0]], Text::TooLarge(3 << 30));
+        let results = read_folder(folder.path()).results;
+        assert_eq!(results[FINAL], FileContent::Unusable("is not text in UTF-8".into()));
+        assert_eq!(results[EARLIER[0]], FileContent::TooLarge(3 << 30));
         assert_eq!(results[EARLIER[1]].read().map(str::len), Some(LIMIT), "exactly as much as fits is read");
     }
 }

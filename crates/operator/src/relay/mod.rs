@@ -18,27 +18,27 @@ use steersman_runtime::{client, signals};
 
 use crate::args::{ClusterArgs, LogLevel};
 use decide::Ending;
-use deliver::Request;
-use follow::{Pace, Place, follow};
+use deliver::RequestRef;
+use follow::{RelayTarget, RelayTiming, follow};
 
 #[derive(Clone, Debug, Args)]
 pub struct RelayArgs {
-    /// Name of the DynamoGraphDeploymentRequest that is profiled for
+    /// Name of the DynamoGraphDeploymentRequest
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub name: String,
-    /// Its namespace
+    /// Namespace of the DynamoGraphDeploymentRequest
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub namespace: String,
-    /// Its UID, by which it owns the ConfigMap
+    /// UID of the DynamoGraphDeploymentRequest, for the owner reference of the ConfigMap
     #[arg(long, value_name = "UID", value_parser = NonEmptyStringValueParser::new())]
     pub uid: String,
-    /// The container of this pod that profiles
+    /// Name of the profiler's container in this pod
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub container: String,
-    /// The folder that it writes to
+    /// Folder with the files of the profiler
     #[arg(long, value_name = "FOLDER")]
     pub directory: PathBuf,
-    /// This pod
+    /// Name of this pod
     #[arg(long, env = "POD_NAME", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub pod: String,
     /// The least important lines to log
@@ -55,7 +55,7 @@ pub const PROFILING_ROLE: &str = "steersman-profiling-job";
 /// Rules of profiling Jobs: those of the relay, and those of the profiler, which deploys candidate graphs.
 pub fn profiling_rules() -> Vec<Rule> {
     let rule = Rule::namespaced;
-    let why = "try out candidates when profiling thoroughly";
+    let why = "deploy candidate graphs when profiling thoroughly";
     let profiler = [
         rule("", "configmaps", &["patch", "delete"], why),
         rule(Family::Dgd.group(), Family::Dgd.plural(), &["get", "create", "delete", "list", "watch"], why),
@@ -68,11 +68,11 @@ pub fn profiling_rules() -> Vec<Rule> {
 /// Rules of the relay, which runs as the account of the profiling Job.
 pub fn rules() -> Vec<Rule> {
     let (rule, requests) = (Rule::namespaced, Family::Dgdr);
-    let identify = "tell whether an output is of this request or of an earlier one of the same name";
-    let own = "make requests the owners of their outputs";
+    let identify = "distinguish the output of this request from that of an earlier one of the same name";
+    let own = "set requests as owners of their outputs";
     vec![
-        rule("", "configmaps", &["get", "create", "update"], "deliver what the profiler says and comes to"),
-        rule("", "pods", &["get"], "see when the profiler has ended"),
+        rule("", "configmaps", &["get", "create", "update"], "deliver the progress and the result of the profiler"),
+        rule("", "pods", &["get"], "detect the end of the profiler"),
         rule(requests.group(), requests.plural(), &["get"], identify),
         // Clusters with OwnerReferencesPermissionEnforcement, such as OpenShift, require this for `blockOwnerDeletion`.
         rule(requests.group(), "dynamographdeploymentrequests/finalizers", &["update"], own),
@@ -86,11 +86,11 @@ pub async fn relay(args: RelayArgs) -> anyhow::Result<Ending> {
     let server = client::connect(&args.cluster.connect_options()).await?;
     let RelayArgs { name, namespace, uid, container, directory: folder, pod, .. } = args;
     tracing::info!(request = name, namespace, pod, container, folder = %folder.display(), "following the profiler");
-    let place = Place { request: Request { name, namespace, uid }, pod, container, folder };
-    let ending = follow(&server, &place, &Pace::default(), &stop).await?;
+    let target = RelayTarget { request: RequestRef { name, namespace, uid }, pod, container, folder };
+    let ending = follow(&server, &target, &RelayTiming::default(), &stop).await?;
     match ending {
-        Ending::Verdict => tracing::info!("the profiler's verdict is delivered"),
-        Ending::NoVerdict => tracing::warn!("ended without a verdict of the profiler"),
+        Ending::Verdict => tracing::info!("delivered the result of the profiler"),
+        Ending::NoVerdict => tracing::warn!("the profiler ended without a result"),
     }
     Ok(ending)
 }

@@ -4,42 +4,42 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Profiler {
+pub enum ProfilerState {
     /// The API server has not answered yet.
     #[default]
     Unknown,
     /// The account may not read its pod, or the pod has no such container.
     Hidden,
-    Seen(Life),
+    Observed(ProfilerContainer),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Life {
+pub struct ProfilerContainer {
     pub started: Option<Timestamp>,
-    pub ended: Option<End>,
+    pub ended: Option<ContainerEnd>,
     /// The folder outlives the pod, so that an earlier profiler may have written to it.
     pub lasting: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ContainerEnd {
     pub code: i32,
     pub reason: String,
 }
 
-impl Profiler {
-    pub fn ended(&self) -> Option<&End> {
-        if let Self::Seen(life) = self { life.ended.as_ref() } else { None }
+impl ProfilerState {
+    pub fn ended(&self) -> Option<&ContainerEnd> {
+        if let Self::Observed(life) = self { life.ended.as_ref() } else { None }
     }
 
     pub fn lasting(&self) -> bool {
-        matches!(self, Self::Seen(Life { lasting: true, .. }))
+        matches!(self, Self::Observed(ProfilerContainer { lasting: true, .. }))
     }
 }
 
-pub fn profiler(pod: &Pod, container: &str, folder: &str) -> Profiler {
+pub fn profiler(pod: &Pod, container: &str, folder: &str) -> ProfilerState {
     let spec = pod.spec.iter().flat_map(|spec| &spec.containers).find(|known| known.name == container);
-    let Some(spec) = spec else { return Profiler::Hidden };
+    let Some(spec) = spec else { return ProfilerState::Hidden };
     let mount = spec.volume_mounts.iter().flatten().find(|mount| mount.mount_path.trim_end_matches('/') == folder);
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let volume = mount.and_then(|mount| volumes.into_iter().find(|volume| volume.name == mount.name));
@@ -49,12 +49,12 @@ pub fn profiler(pod: &Pod, container: &str, folder: &str) -> Profiler {
     let (started, ended) = match state {
         Some(ContainerState { terminated: Some(end), .. }) => {
             let reason = end.reason.unwrap_or_default();
-            (end.started_at, Some(End { code: end.exit_code, reason }))
+            (end.started_at, Some(ContainerEnd { code: end.exit_code, reason }))
         }
         Some(ContainerState { running: Some(running), .. }) => (running.started_at, None),
         _ => (None, None),
     };
-    Profiler::Seen(Life { started: started.map(|time| time.0), ended, lasting })
+    ProfilerState::Observed(ProfilerContainer { started: started.map(|time| time.0), ended, lasting })
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(volume: Value, state: Value) -> Profiler {
+    fn seen(volume: Value, state: Value) -> ProfilerState {
         let pod = json!({
             "spec": {
                 "containers": [
@@ -83,25 +83,29 @@ mod tests {
         let own = json!({ "name": "out", "emptyDir": {} });
         let claim = json!({ "name": "out", "persistentVolumeClaim": { "claimName": "c" } });
         let began = "2026-11-16T06:00:00Z";
-        let running = Life { started: Some(began.parse().unwrap()), ended: None, lasting: false };
-        let ended = Some(End { code: 137, reason: "OOMKilled".into() });
+        let running = ProfilerContainer { started: Some(began.parse().unwrap()), ended: None, lasting: false };
+        let ended = Some(ContainerEnd { code: 137, reason: "OOMKilled".into() });
         for (volume, state, wanted) in [
-            (&own, json!({ "waiting": { "reason": "PodInitializing" } }), Life::default()),
+            (&own, json!({ "waiting": { "reason": "PodInitializing" } }), ProfilerContainer::default()),
             (&own, json!({ "running": { "startedAt": began } }), running.clone()),
-            (&claim, json!({ "running": { "startedAt": began } }), Life { lasting: true, ..running.clone() }),
+            (
+                &claim,
+                json!({ "running": { "startedAt": began } }),
+                ProfilerContainer { lasting: true, ..running.clone() },
+            ),
             (
                 &own,
                 json!({ "terminated": { "startedAt": began, "exitCode": 137, "reason": "OOMKilled" } }),
-                Life { ended, ..running },
+                ProfilerContainer { ended, ..running },
             ),
         ] {
-            assert_eq!(seen(volume.clone(), state), Profiler::Seen(wanted));
+            assert_eq!(seen(volume.clone(), state), ProfilerState::Observed(wanted));
         }
     }
 
     #[test]
     fn missing_container_is_hidden_unknown_volume_lasting() {
-        assert_eq!(profiler(&Pod::default(), "profiler", "/data"), Profiler::Hidden);
+        assert_eq!(profiler(&Pod::default(), "profiler", "/data"), ProfilerState::Hidden);
         assert!(seen(json!({ "name": "another" }), json!({})).lasting());
     }
 }

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 pub const FILE: &str = "profiler_status.yaml";
 
 // Most characters of a text. Longer ones would not fit into the condition that shows them, or would hide its other content.
-const LONGEST_PHASE: usize = 64;
-const LONGEST_MESSAGE: usize = 1024;
-const LONGEST_ERROR: usize = 8192;
+const MAX_PHASE_CHARS: usize = 64;
+const MAX_MESSAGE_CHARS: usize = 1024;
+const MAX_ERROR_CHARS: usize = 8192;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -43,16 +43,16 @@ pub fn read(text: &str) -> Option<Status> {
         };
         (!said.is_empty()).then(|| cut(&redacted(&said), longest))
     };
-    let verdict = match words("status", LONGEST_PHASE).unwrap_or_default().as_str() {
+    let verdict = match words("status", MAX_PHASE_CHARS).unwrap_or_default().as_str() {
         "success" => Verdict::Success,
         "failed" => Verdict::Failed,
         other => Verdict::None(other.to_owned()),
     };
     Some(Status {
         verdict,
-        phase: words("phase", LONGEST_PHASE),
-        message: words("message", LONGEST_MESSAGE),
-        error: words("error", LONGEST_ERROR),
+        phase: words("phase", MAX_PHASE_CHARS),
+        message: words("message", MAX_MESSAGE_CHARS),
+        error: words("error", MAX_ERROR_CHARS),
         written: fields.get("timestamp").and_then(Value::as_str).and_then(|time| time.trim().parse().ok()),
     })
 }

@@ -31,7 +31,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use crate::dynamo::metrics::Requests;
+use crate::dynamo::metrics::RequestMetrics;
 use admission::{Handlers, Route};
 use body::{Gate, Refused};
 use conversion::Convert;
@@ -70,7 +70,7 @@ struct Shared {
     handlers: Handlers,
     metrics: Arc<Metrics>,
     /// Counts refused DynamoGraphDeploymentRequests.
-    requests: Arc<Requests>,
+    requests: Arc<RequestMetrics>,
     gate: Gate,
     work: Arc<Semaphore>,
     losses: Arc<Losses>,
@@ -83,7 +83,7 @@ pub fn routes(
     convert: Convert,
     handlers: Handlers,
     metrics: Arc<Metrics>,
-    requests: Arc<Requests>,
+    requests: Arc<RequestMetrics>,
     leaving: CancellationToken,
 ) -> Router {
     let work = Arc::new(Semaphore::new(AT_ONCE));
@@ -184,7 +184,7 @@ async fn admitted(
             let outcome = if denied { Outcome::Denied } else { Outcome::Answered };
             // A mutated request is validated afterwards, and counts once.
             if family == Some(Family::Dgdr) && route == Route::Validate {
-                shared.requests.judged(&operation, answer.refusal(), began.elapsed());
+                shared.requests.record_review(&operation, answer.refusal(), began.elapsed());
             }
             (outcome, admission::written(&uid, route, &answer))
         }

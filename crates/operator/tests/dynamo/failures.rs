@@ -90,7 +90,12 @@ async fn deleted_job_is_recreated_and_completes() {
     });
     assert_eq!(request.await["status"]["profilingJobName"], JOB);
     assert_ne!(ns.job().await.uid(), before, "the Job is a new one");
-    ns.kubectl_output("job-deleted").assert("Profiling", "Profiling", &[], &["ProfilingJobDeleted", "begins anew"]);
+    ns.kubectl_output("job-deleted").assert(
+        "Profiling",
+        "Profiling",
+        &[],
+        &["ProfilingJobDeleted", "profiling starts again"],
+    );
     ns.complete_profiling().await;
     ns.wait_for_phase("Deploying").await;
     ns.graph().await;

@@ -117,7 +117,7 @@ async fn v1alpha1_replace_while_profiling_accepts_only_same_file() {
     let mut other = file.clone();
     other["spec"]["model"] = "Qwen/Qwen3-32B".into();
     let rejection = replace(&other).unwrap_err();
-    assert!(rejection.contains("Changed is spec.model."), "{rejection}");
+    assert!(rejection.contains("Changed fields: spec.model."), "{rejection}");
 
     profiler.report_and_wait("SelectingConfig", "Filtering results").await;
     let marked = ns.wait_for("the accepted spec is recorded again", |request| {

@@ -19,7 +19,8 @@ async fn image_pull_error_is_reported_until_resolved() {
     ns.apply_request(spec(json!({}))).await;
     ns.wait_for_message("ImagePullBackOff").await;
     let output = ns.kubectl_output("image-pull");
-    let messages = ["container profiler: ImagePullBackOff", "dynamo-planner:1.4.0", "Check the image's name and tag"];
+    let messages =
+        ["container profiler: ImagePullBackOff", "dynamo-planner:1.4.0", "Check the name and tag of the image"];
     output.assert("Profiling", "Profiling", &messages, &["ImagePullFailed"]);
     set_pod_play(&ns, Play::Hang).await;
     let resolved = |request: &Value| condition(request, "Succeeded")["message"] == "Profiling is in progress";
@@ -34,7 +35,7 @@ async fn unschedulable_pod_is_reported_until_resolved() {
     let pool = ns.name().to_owned();
     let template = json!({ "spec": { "nodeSelector": { "example.com/pool": pool }, "containers": [] } });
     ns.apply_request(spec(json!({ "overrides": { "profilingJob": { "template": template } } }))).await;
-    ns.wait_for_message("has no node").await;
+    ns.wait_for_message("cannot be scheduled").await;
     let messages = ["didn't match Pod's node affinity/selector", "spec.overrides.profilingJob", "create a new one"];
     ns.kubectl_output("unschedulable").assert("Profiling", "Profiling", &messages, &["ProfilingJobCreated"]);
     let label = Patch::Merge(json!({ "metadata": { "labels": { "example.com/pool": pool } } }));
@@ -97,7 +98,7 @@ async fn missing_profiler_secret_is_reported_until_resolved() {
     let patch = Patch::Merge(json!({ "status": { "containerStatuses": containers } }));
     ns.all::<Pod>().patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.unwrap();
     ns.wait_for_message("CreateContainerConfigError").await;
-    let messages = ["secret \"registry\" not found", "Create the Secret or ConfigMap that it names"];
+    let messages = ["secret \"registry\" not found", "Create the Secret or ConfigMap that the message names"];
     ns.kubectl_output("secret-missing").assert("Profiling", "Profiling", &messages, &["ProfilingJobCreated"]);
     set_pod_play(&ns, Play::Hang).await;
     let resolved = |request: &Value| condition(request, "Succeeded")["message"] == "Profiling is in progress";
@@ -112,7 +113,7 @@ async fn foreign_graph_is_kept_until_deleted() {
     let foreign = ns.graphs().create(&PostParams::default(), &foreign).await.unwrap();
     ns.apply_request(spec(json!({}))).await;
     ns.complete_profiling().await;
-    ns.wait_for_message("was not made for this request").await;
+    ns.wait_for_message("was not created for this request").await;
     let messages = ["DGD qwen-dgd exists", "kubectl delete dgd -n", "spec.overrides.dgd.metadata.name"];
     ns.kubectl_output("graph-taken").assert("Deploying", "Deploying", &messages, &["DeploymentCreationFailed"]);
     assert_eq!(ns.graphs().get(GRAPH).await.unwrap().resource_version(), foreign.resource_version());
@@ -132,7 +133,7 @@ async fn graph_waits_for_its_config_maps() {
     ns.apply_request(spec(json!({}))).await;
     ns.complete_profiling().await;
     ns.wait_for_message("Failed to create ConfigMaps from profiling output").await;
-    let messages = [PLANNER_CONFIG, "The DGD is created as soon as", "remove it, or label it so"];
+    let messages = [PLANNER_CONFIG, "The DGD is created once they can", "remove it, or label it so"];
     ns.kubectl_output("config-map-taken").assert("Deploying", "Deploying", &messages, &["ConfigMapCreationFailed"]);
     assert!(ns.graphs().get_opt(GRAPH).await.unwrap().is_none(), "the graph would start with the wrong configuration");
     let map = ns.namespace.get::<ConfigMap>(PLANNER_CONFIG).await.unwrap().unwrap();

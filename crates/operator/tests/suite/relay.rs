@@ -10,11 +10,11 @@ use rustix::process::Signal;
 use serde_json::json;
 use steersman::relay::decide::Ending;
 use steersman::relay::files::LIMIT;
-use steersman::relay::follow::{Pace, follow};
+use steersman::relay::follow::{RelayTiming, follow};
 use steersman::relay::rules;
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::dynamo::phase::{Act, PROFILING};
+use steersman_plan::dynamo::phase::{Creation, PROFILING};
 use steersman_plan::dynamo::{JobState, Snapshot, graph, names, plan, profile_job};
 use steersman_reconcile::WriteOp;
 use steersman_testkit::profiler::RESULT;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::command::{output_of, steersman};
 use crate::schemas;
-use env::{ProfilingEnv, Sidecar, UID, fast_pace};
+use env::{ProfilingEnv, Sidecar, UID, fast_timing};
 
 const SUCCESS: &str = "status: success
 timestamp: '2026-11-16T06:10:00Z'
@@ -91,13 +91,13 @@ async fn sidecar_relays_progress_and_result() {
     };
     assert!(patch["metadata"]["annotations"][names::GENERATED_GRAPH].is_string(), "{patch}");
     let step = plan.resolution;
-    assert!(matches!(step.act, Act::Graph(_)));
+    assert!(matches!(step.creation, Creation::Graph(_)));
     assert_eq!((step.phase, step.dgd_name.as_deref()), (Phase::Deploying, Some("qwen-dgd")));
 
     let mut second = env.start_sidecar().await;
     assert_eq!(exit_code(&mut second).await, Some(0));
     assert_eq!(env.output().await.metadata.resource_version, output.metadata.resource_version, "nothing has changed");
-    let relayed = |sidecar: &Sidecar| sidecar.log().matches("\"msg\":\"relayed\"").count();
+    let relayed = |sidecar: &Sidecar| sidecar.log().matches("\"msg\":\"wrote the ConfigMap\"").count();
     assert_eq!((relayed(&sidecar) >= 5, relayed(&second)), (true, 0), "{}{}", sidecar.log(), second.log());
 }
 
@@ -129,8 +129,7 @@ async fn killed_profiler_fails_the_sidecar() {
     assert_eq!((phase, reason.as_str()), (Phase::Failed, "BuildingCurvesFailed"));
     assert_eq!(
         message,
-        "profiling failed: the profiler ended with exit code 137 (OOMKilled) without a verdict: profiler_status.yaml still \
-         says \"running\" in BuildingCurves; see its log"
+        "profiling failed: the profiler ended with exit code 137 (OOMKilled) without a result: profiler_status.yaml still has status \"running\" in BuildingCurves; see its log"
     );
 }
 
@@ -174,15 +173,15 @@ async fn unreachable_api_server_fails_the_relay() {
     let stop = CancellationToken::new();
     stop.cancel();
     // The pod cannot be read either, so the status file may be of an earlier profiler and no verdict is lost.
-    assert_eq!(follow(&server, &env.place(), &fast_pace(), &stop).await.unwrap(), Ending::NoVerdict);
+    assert_eq!(follow(&server, &env.target(), &fast_timing(), &stop).await.unwrap(), Ending::NoVerdict);
 
     let unreachable_later =
         steersman_testkit::cut::Cutter::at(2, steersman_testkit::cut::Cut::NotSent).with_reads().then_gone();
     let server = env.server(unreachable_later.around(&env.account().await));
     env.write_status("{status: failed, error: e}");
-    let pace = Pace { flush: std::time::Duration::from_millis(500), ..fast_pace() };
-    let error = follow(&server, &env.place(), &pace, &stop).await.unwrap_err().to_string();
-    assert!(error.starts_with("told to stop before ConfigMap dgdr-output-qwen could be written: "), "{error}");
+    let timing = RelayTiming { flush: std::time::Duration::from_millis(500), ..fast_timing() };
+    let error = follow(&server, &env.target(), &timing, &stop).await.unwrap_err().to_string();
+    assert!(error.starts_with("stopped before ConfigMap dgdr-output-qwen could be written: "), "{error}");
 }
 
 #[tokio::test]
@@ -195,14 +194,14 @@ async fn earlier_result_names_are_delivered() {
     env.set_profiler_ended(0, "Completed").await;
     let server = env.server(env.account().await);
     let stop = CancellationToken::new();
-    assert_eq!(follow(&server, &env.place(), &fast_pace(), &stop).await.unwrap(), Ending::Verdict);
+    assert_eq!(follow(&server, &env.target(), &fast_timing(), &stop).await.unwrap(), Ending::Verdict);
     let data = env.output().await.data.unwrap();
     for (simulated, name) in [(false, "vllm-agg"), (true, "mocker-disagg")] {
         let read = graph::read(&data, simulated).unwrap();
         assert_eq!(read.graph["metadata"]["name"], name);
         let features = json!({ "mocker": { "enabled": simulated } });
         let step = plan(&env.snapshot(JobState::Complete, features).await).resolution;
-        assert!(matches!(step.act, Act::Graph(_)), "{simulated}");
+        assert!(matches!(step.creation, Creation::Graph(_)), "{simulated}");
     }
 }
 
@@ -216,11 +215,11 @@ async fn oversized_result_fails_the_request() {
     let stop = CancellationToken::new();
     let room = LIMIT - "success".len();
     env.write("final_config.yaml", "x".repeat(room));
-    assert_eq!(follow(&server, &env.place(), &fast_pace(), &stop).await.unwrap(), Ending::Verdict);
+    assert_eq!(follow(&server, &env.target(), &fast_timing(), &stop).await.unwrap(), Ending::Verdict);
     assert_eq!(env.output().await.data.unwrap()["final_config.yaml"].len(), room);
 
     env.write("final_config.yaml", "x".repeat(room + 1));
-    assert_eq!(follow(&server, &env.place(), &fast_pace(), &stop).await.unwrap(), Ending::Verdict);
+    assert_eq!(follow(&server, &env.target(), &fast_timing(), &stop).await.unwrap(), Ending::Verdict);
     let (phase, _, message) = profiling_condition(&env.snapshot(JobState::Complete, json!({})).await);
     let cause = "more than the 1048576 that a ConfigMap can hold; leave out spec.features.planner, or shorten";
     assert!(phase == Phase::Failed && message.contains(cause), "{message}");
@@ -232,8 +231,8 @@ async fn unreadable_pod_makes_status_file_authoritative() {
     let env = ProfilingEnv::with_rights(cluster, "relay-hidden", |resource| resource == "configmaps").await;
     env.write_status("{status: running, phase: SweepingPrefill, message: m}");
     let server = env.server(env.account().await);
-    let (place, pace, stop) = (env.place(), fast_pace(), CancellationToken::new());
-    let (ending, ()) = tokio::join!(follow(&server, &place, &pace, &stop), async {
+    let (place, timing, stop) = (env.target(), fast_timing(), CancellationToken::new());
+    let (ending, ()) = tokio::join!(follow(&server, &place, &timing, &stop), async {
         env.wait_for_output("phase", "SweepingPrefill").await;
         env.write_status("{status: failed, error: e}");
     });
@@ -249,13 +248,13 @@ async fn missing_right_is_awaited_then_reported() {
     env.write_status(SUCCESS);
     env.set_profiler_ended(0, "Completed").await;
     let server = env.server(env.account().await);
-    let pace = Pace { rights: std::time::Duration::from_millis(300), ..fast_pace() };
-    let error = follow(&server, &env.place(), &pace, &CancellationToken::new()).await.unwrap_err().to_string();
+    let timing = RelayTiming { rights: std::time::Duration::from_millis(300), ..fast_timing() };
+    let error = follow(&server, &env.target(), &timing, &CancellationToken::new()).await.unwrap_err().to_string();
     let account = format!("User \"system:serviceaccount:{}:dgdr-profiling-job\" cannot get", env.namespace.name());
     for part in [
-        "gave up after 0 min without the right to write ConfigMap dgdr-output-qwen: the API server answered 403: ",
+        "gave up after 0 min without permission to write ConfigMap dgdr-output-qwen: the API server answered 403: ",
         &account,
-        "; the account needs get, create, update of configmaps, and all that ClusterRole steersman-profiling-job gives: bind",
+        "; bind the ServiceAccount of the Job to ClusterRole steersman-profiling-job in this namespace, which grants get, create, update on configmaps",
     ] {
         assert!(error.contains(part), "{part:?} is not in: {error}");
     }
@@ -276,13 +275,13 @@ async fn job_retry_replaces_the_first_verdict() {
     stop.cancel();
     env.set_profiler_running().await;
     env.write_status("{status: failed, phase: Initializing, error: e}");
-    assert_eq!(follow(&server, &env.place(), &fast_pace(), &stop).await.unwrap(), Ending::Verdict);
+    assert_eq!(follow(&server, &env.target(), &fast_timing(), &stop).await.unwrap(), Ending::Verdict);
     // Keys of other programs are removed, because they are no result of this profiler.
     let more = Patch::Merge(json!({ "data": { "config_with_planner.yaml": "old" }, "binaryData": { "b": "AA==" },
         "metadata": { "labels": { "team": "a" } } }));
     env.outputs().patch("dgdr-output-qwen", &PatchParams::default(), &more).await.unwrap();
     env.write_status("{status: running, phase: Initializing, message: m}");
-    assert_eq!(follow(&server, &env.place(), &fast_pace(), &stop).await.unwrap(), Ending::NoVerdict);
+    assert_eq!(follow(&server, &env.target(), &fast_timing(), &stop).await.unwrap(), Ending::NoVerdict);
     let output = env.output().await;
     assert_eq!(output.labels()["team"], "a");
     assert_eq!((json!(output.data), output.binary_data), (json!({ "phase": "Initializing", "message": "m" }), None));
@@ -295,20 +294,20 @@ async fn stale_success_on_claim_is_ignored() {
     env.write("final_config.yaml", RESULT);
     env.write_status(&SUCCESS.replace("06:10:00", "05:10:00"));
     let server = env.server(env.account().await);
-    let (place, pace, stop) = (env.place(), fast_pace(), CancellationToken::new());
+    let (place, timing, stop) = (env.target(), fast_timing(), CancellationToken::new());
     env.set_profiler_running().await;
-    let (ending, ()) = tokio::join!(follow(&server, &place, &pace, &stop), async {
+    let (ending, ()) = tokio::join!(follow(&server, &place, &timing, &stop), async {
         env.set_profiler_ended(1, "Error").await;
     });
     assert_eq!(ending.unwrap(), Ending::NoVerdict);
     let (phase, _, message) = profiling_condition(&env.snapshot(JobState::Failed("x".into()), json!({})).await);
-    let cause = "exit code 1 (Error) without a verdict: profiler_status.yaml in";
+    let cause = "exit code 1 (Error) without a result: profiler_status.yaml in";
     assert!(phase == Phase::Failed && message.contains(cause), "{message}");
-    assert!(message.ends_with("is of an earlier profiler; see its log"), "{message}");
+    assert!(message.ends_with("was written by an earlier profiler; see its log"), "{message}");
 
     env.write_status(SUCCESS);
     assert_eq!(
-        follow(&server, &place, &pace, &stop).await.unwrap(),
+        follow(&server, &place, &timing, &stop).await.unwrap(),
         Ending::Verdict,
         "a verdict of this profiler counts"
     );
@@ -332,20 +331,20 @@ async fn recreated_request_takes_over_the_output() {
     let live = requests.create(&PostParams::default(), &request).await.unwrap().uid().unwrap();
 
     let server = env.server(env.account().await);
-    let (pace, stop) = (fast_pace(), CancellationToken::new());
-    let mut place = env.place();
-    assert_eq!(follow(&server, &place, &pace, &stop).await.unwrap(), Ending::Verdict);
+    let (timing, stop) = (fast_timing(), CancellationToken::new());
+    let mut place = env.target();
+    assert_eq!(follow(&server, &place, &timing, &stop).await.unwrap(), Ending::Verdict);
     place.request.uid = live.clone();
     assert_eq!(
-        follow(&server, &place, &pace, &stop).await.unwrap(),
+        follow(&server, &place, &timing, &stop).await.unwrap(),
         Ending::Verdict,
         "the existing request takes over the output"
     );
     let adopted = env.output().await;
     assert_eq!(adopted.owner_references()[0].uid, live);
 
-    let error = follow(&server, &env.place(), &pace, &stop).await.unwrap_err().to_string();
-    assert!(error.contains("dgdr-output-qwen is of another request of the same name; ours is gone"), "{error}");
+    let error = follow(&server, &env.target(), &timing, &stop).await.unwrap_err().to_string();
+    assert!(error.contains("dgdr-output-qwen belongs to another request of the same name; the request of this profiler no longer exists"), "{error}");
     assert_eq!(env.output().await.metadata.resource_version, adopted.metadata.resource_version);
     schemas::uninstall(&admin, Family::Dgdr).await;
 }

@@ -4,7 +4,7 @@
 use steersman_api::dynamo::v1beta1::ReportedProblem;
 use steersman_reconcile::{FieldError, FieldNames, Finding, Severity};
 
-use super::asked::{self, Acceptance, Kept};
+use super::request::{self, Acceptance, AlphaFields};
 use super::snapshot::Snapshot;
 use super::validate::{remarks, rules};
 use super::{hardware, names, reported};
@@ -20,7 +20,7 @@ pub struct Obstacle {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checks {
     /// Errors in the spec.
-    pub wrong: Vec<Obstacle>,
+    pub errors: Vec<Obstacle>,
     /// Missing in the cluster or the operator's settings; awaited.
     pub missing: Vec<Obstacle>,
 }
@@ -29,7 +29,7 @@ pub struct Checks {
 pub fn before_profiling(snapshot: &Snapshot) -> Checks {
     let spec = &snapshot.object.spec;
     let default = snapshot.settings.default_image.as_deref();
-    let wrong = [
+    let errors = [
         rules::long_name(&snapshot.object.name),
         rules::thorough_auto(spec),
         rules::no_image(spec, default),
@@ -39,7 +39,7 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
         rules::long_spec(spec, default),
     ];
     let generation = snapshot.object.generation;
-    let wrong = wrong.into_iter().flatten().map(|error| Obstacle {
+    let errors = errors.into_iter().flatten().map(|error| Obstacle {
         finding: stored(&error, Severity::Blocker),
         problem: ReportedProblem {
             reason: error.cause.reason().to_owned(),
@@ -53,16 +53,16 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
         problem: ReportedProblem { generation, ..obstacle.problem },
         finding: obstacle.finding,
     };
-    let kept = asked::kept(&snapshot.object);
+    let alpha = request::alpha_fields(&snapshot.object);
     let missing = [
         model_cache(snapshot),
-        output_claim(snapshot, &kept),
-        config_map(snapshot, &kept),
+        output_claim(snapshot, &alpha),
+        config_map(snapshot, &alpha),
         operator_image(snapshot),
         cluster_role(snapshot),
         undiscovered(snapshot),
     ];
-    Checks { wrong: wrong.collect(), missing: missing.into_iter().flatten().map(of_generation).collect() }
+    Checks { errors: errors.collect(), missing: missing.into_iter().flatten().map(of_generation).collect() }
 }
 
 /// Remarks of every phase, for the condition `SpecAccepted`.
@@ -84,7 +84,7 @@ fn stored(error: &FieldError, severity: Severity) -> Finding {
     error.finding(severity).render(&FieldNames::default())
 }
 
-fn lacking(problem: ReportedProblem, message: String, remedy: &str) -> Obstacle {
+fn missing_obstacle(problem: ReportedProblem, message: String, remedy: &str) -> Obstacle {
     Obstacle { finding: Finding::blocker("ValidationFailed", message, remedy), problem }
 }
 
@@ -96,9 +96,9 @@ fn undiscovered(snapshot: &Snapshot) -> Option<Obstacle> {
 }
 
 fn model_cache(snapshot: &Snapshot) -> Option<Obstacle> {
-    let name = asked::model_cache(&snapshot.object.spec)?;
-    (snapshot.named.model_cache == Some(false)).then(|| {
-        lacking(
+    let name = request::model_cache(&snapshot.object.spec)?;
+    (snapshot.references.model_cache == Some(false)).then(|| {
+        missing_obstacle(
             reported::about("ModelCacheNotFound", "PersistentVolumeClaim", name),
             format!("model cache PVC {name} not found in namespace {}", snapshot.object.namespace),
             "Create the PersistentVolumeClaim, or correct spec.modelCache.pvcName.",
@@ -106,10 +106,10 @@ fn model_cache(snapshot: &Snapshot) -> Option<Obstacle> {
     })
 }
 
-fn output_claim(snapshot: &Snapshot, kept: &Kept) -> Option<Obstacle> {
-    let name = kept.output_claim.as_ref()?;
-    (snapshot.named.output_claim == Some(false)).then(|| {
-        lacking(
+fn output_claim(snapshot: &Snapshot, alpha: &AlphaFields) -> Option<Obstacle> {
+    let name = alpha.output_claim.as_ref()?;
+    (snapshot.references.output_claim == Some(false)).then(|| {
+        missing_obstacle(
             reported::about("OutputClaimNotFound", "PersistentVolumeClaim", name),
             format!("output PVC {name} not found in namespace {}", snapshot.object.namespace),
             "Create the PersistentVolumeClaim, or remove the annotation nvidia.com/dgdr-output-pvc \
@@ -118,59 +118,59 @@ fn output_claim(snapshot: &Snapshot, kept: &Kept) -> Option<Obstacle> {
     })
 }
 
-fn config_map(snapshot: &Snapshot, kept: &Kept) -> Option<Obstacle> {
-    let (name, key) = kept.config_map.as_ref()?;
-    (snapshot.named.config_map == Some(false)).then(|| {
-        lacking(
+fn config_map(snapshot: &Snapshot, alpha: &AlphaFields) -> Option<Obstacle> {
+    let (name, key) = alpha.config_map.as_ref()?;
+    (snapshot.references.config_map == Some(false)).then(|| {
+        missing_obstacle(
             reported::about("ConfigMapNotFound", "ConfigMap", name),
             format!("ConfigMap {name} with key {key} not found in namespace {}", snapshot.object.namespace),
-            "Create it, or remove the annotation nvidia.com/dgdr-config-map-ref \
+            "Create it with this key, or remove the annotation nvidia.com/dgdr-config-map-ref \
              (spec.profilingConfig.configMapRef in v1alpha1).",
         )
     })
 }
 
 fn operator_image(snapshot: &Snapshot) -> Option<Obstacle> {
-    let message = if asked::graph_override(&snapshot.object.spec).is_some() {
+    let message = if request::graph_override(&snapshot.object.spec).is_some() {
         "operator image must be configured when a DGD override is present"
     } else {
-        "operator image must be configured: the profiling Job delivers its result with a program in it"
+        "operator image must be configured: the sidecar of the profiling Job runs it"
     };
     snapshot.settings.operator_image.is_empty().then(|| {
         let problem = ReportedProblem { reason: "OperatorImageMissing".to_owned(), ..ReportedProblem::default() };
-        lacking(problem, message.to_owned(), "Start the operator with --operator-image.")
+        missing_obstacle(problem, message.to_owned(), "Start the operator with --operator-image.")
     })
 }
 
 fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
     let role = snapshot.settings.profiling_cluster_role.as_ref()?;
     (!snapshot.settings.profiling_cluster_role_found).then(|| {
-        lacking(
+        missing_obstacle(
             reported::about("ClusterRoleNotFound", "ClusterRole", role),
             format!("cluster role {role:?} does not exist: ensure it is created by Helm before deploying components"),
-            "Profiling begins as soon as it is there.",
+            "Create it; deploy/rbac.yaml contains the default one. Profiling starts once it exists.",
         )
     })
 }
 
 fn changed(snapshot: &Snapshot) -> Option<Finding> {
-    let phase = asked::phase(&snapshot.object).filter(|phase| super::phase::is_fixed(*phase))?;
-    (asked::acceptance(&snapshot.object) == Acceptance::Changed).then(|| {
+    let phase = request::phase(&snapshot.object).filter(|phase| super::phase::is_fixed(*phase))?;
+    (request::acceptance(&snapshot.object) == Acceptance::Changed).then(|| {
         Finding::blocker(
             "SpecChangeRejected",
             format!(
                 "Cannot modify spec in phase '{phase:?}'. DynamoGraphDeploymentRequest is immutable once profiling \
                  starts. Create a new resource with a different name instead."
             ),
-            "This request goes on with the spec that profiling began with; change the spec back to it to be rid of this \
-             message.",
+            "This request continues with the spec that profiling started with. To clear this message, change the spec \
+             back.",
         )
     })
 }
 
 /// The Job starts without the Secret, and can download only models that need no token.
 fn no_token(snapshot: &Snapshot) -> Option<Finding> {
-    (!snapshot.named.token_secret).then(|| {
+    (!snapshot.references.token_secret).then(|| {
         Finding::info(
             "TokenSecretMissing",
             format!("There is no Secret {} in namespace {}.", names::TOKEN_SECRET, snapshot.object.namespace),

@@ -29,7 +29,8 @@ pub fn has_image_pull(object: &ObservedObject, pod: &str, container: &str) -> bo
 }
 
 /// `Profiling` reported the missing Job until another one could be created.
-pub fn has_deleted_job(object: &ObservedObject, text: &str) -> bool {
+pub fn has_deleted_job(object: &ObservedObject, job: &str) -> bool {
+    let text = format!("jobs.batch \"{job}\" not found; profiling begins anew");
     message(object, PROFILING).is_some_and(|message| message == text)
 }
 

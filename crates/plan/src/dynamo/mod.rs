@@ -2,9 +2,8 @@
 //!
 //! `snapshot`, `validate`, `plan`, `build`, `status` and `names` are as in the other families. `phase` is the state
 //! machine from Pending to Deployed, `checks` decides whether it can begin, and `needs` what a reconcile must read.
-//! `hardware` completes the GPUs, `asked` interprets the spec, and `reported` compares problems with `status.reported`.
+//! `hardware` completes the GPUs, `request` interprets the spec, and `reported` compares problems with `status.reported`.
 
-pub mod asked;
 pub mod build;
 pub mod checks;
 pub mod hardware;
@@ -14,6 +13,7 @@ mod needs;
 pub mod phase;
 mod plan;
 mod reported;
+pub mod request;
 mod snapshot;
 mod status;
 pub mod validate;

@@ -3,7 +3,7 @@
 use steersman_api::dynamo::v1beta1::Phase;
 
 use super::snapshot::{JobState, ObservedJob, ObservedObject, ObservedOutput};
-use super::{asked, graph, hardware, phase};
+use super::{graph, hardware, phase, request};
 
 /// Each of these costs a call, a watch or memory, and is read only if the step uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,9 +22,9 @@ pub struct Needs {
 
 /// Whether a Job that is not in the store is read from the API server: a Job of another owner lacks our label.
 pub fn confirms_job(object: &ObservedObject) -> bool {
-    let may_create = match asked::phase(object).unwrap_or_default() {
+    let may_create = match request::phase(object).unwrap_or_default() {
         Phase::Pending | Phase::Profiling => true,
-        Phase::Failed => !asked::has_job(object),
+        Phase::Failed => !request::has_job(object),
         Phase::Ready | Phase::Deploying | Phase::Deployed => false,
     };
     may_create && !object.deleting
@@ -38,7 +38,7 @@ pub fn confirms_output(object: &ObservedObject, job: Option<&ObservedJob>, outpu
     let has_verdict = output.is_some_and(|output| {
         output.owner.as_deref() == Some(object.uid.as_str()) && output.data.contains_key("profiler_status")
     });
-    let profiles = asked::phase(object) == Some(Phase::Profiling) || (own.is_some() && confirms_job(object));
+    let profiles = request::phase(object) == Some(Phase::Profiling) || (own.is_some() && confirms_job(object));
     profiles && !object.deleting && !runs && !has_verdict
 }
 
@@ -48,11 +48,11 @@ pub fn needs(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<
     }
     match phase::first_phase(object, job, output) {
         Phase::Pending | Phase::Failed => {
-            let begins = !asked::has_job(object) && !phase::is_own(object, job);
+            let begins = !request::has_job(object) && !phase::is_own(object, job);
             Needs {
                 claims: true,
                 cluster_role: begins,
-                hardware: begins && hardware::wanted(object.spec.hardware.as_ref()),
+                hardware: begins && hardware::needs_discovery(object.spec.hardware.as_ref()),
                 ..Needs::default()
             }
         }
@@ -69,7 +69,7 @@ pub fn needs(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<
         }
         Phase::Ready | Phase::Deploying | Phase::Deployed => Needs {
             graph: Some(graph::name(object)),
-            graph_pods: asked::phase(object) != Some(Phase::Ready) || asked::auto_apply(object),
+            graph_pods: request::phase(object) != Some(Phase::Ready) || request::auto_apply(object),
             additional: graph::additional_names(object),
             ..Needs::default()
         },

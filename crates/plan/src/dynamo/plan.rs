@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_reconcile::{Event, Finding, Requeue, Write, WriteOp};
 
-use super::asked::{self, Acceptance};
 use super::build::account;
 use super::graph::{self, Claim};
-use super::phase::{self, Act, SPEC_ACCEPTED, Step};
+use super::phase::{self, Creation, PhaseStep, SPEC_ACCEPTED};
+use super::request::{self, Acceptance};
 use super::snapshot::{ObservedObject, Snapshot};
 use super::{checks, names, profile_job};
 
@@ -20,7 +20,7 @@ const UNWATCHED_INTERVAL: Duration = Duration::from_secs(15);
 const SPEC_CHANGE_REJECTED: &str = "SpecChangeRejected";
 
 /// The resolution of the plan is the step of the phase machine.
-pub type Plan = steersman_reconcile::Plan<Step>;
+pub type Plan = steersman_reconcile::Plan<PhaseStep>;
 
 /// Total: every request gets a plan.
 pub fn plan(observed: &Snapshot) -> Plan {
@@ -31,10 +31,10 @@ pub fn plan(observed: &Snapshot) -> Plan {
         return Plan { writes: patch.into_iter().collect(), ..Plan::empty(step) };
     }
     if patch.is_some() {
-        let phase = asked::phase(&observed.object).unwrap_or_default();
+        let phase = request::phase(&observed.object).unwrap_or_default();
         step.otherwise.get_or_insert_with(|| {
             let reported = observed.object.status.as_ref().map(|status| status.reported.clone()).unwrap_or_default();
-            Box::new(Step { reported, ..Step::to(phase, &observed.object) })
+            Box::new(PhaseStep { reported, ..PhaseStep::to(phase, &observed.object) })
         });
     }
     let findings = checks::remarks(&expected);
@@ -43,10 +43,10 @@ pub fn plan(observed: &Snapshot) -> Plan {
         step.otherwise.iter_mut().for_each(|otherwise| otherwise.events.push(event.clone()));
     }
     step.generation = expected.object.generation;
-    step.spec_changed = asked::acceptance(&expected.object) == Acceptance::Changed;
+    step.spec_changed = request::acceptance(&expected.object) == Acceptance::Changed;
     step.inherited = phase::is_inherited(&observed.object);
     // No watch covers a Job that another owner creates meanwhile.
-    let unwatched = step.unwatched || step.act == Act::Job;
+    let unwatched = step.unwatched || step.creation == Creation::Job;
     Plan {
         writes: patch.into_iter().chain(writes(observed, &expected, &step)).collect(),
         prune: Vec::new(),
@@ -87,8 +87,8 @@ fn rejected(object: &ObservedObject, findings: &[Finding]) -> Option<Event> {
     (!known).then(|| Event::warning(finding.reason, finding.message.clone()))
 }
 
-fn writes(observed: &Snapshot, expected: &Snapshot, step: &Step) -> Vec<WriteOp> {
-    if step.act == Act::Job {
+fn writes(observed: &Snapshot, expected: &Snapshot, step: &PhaseStep) -> Vec<WriteOp> {
+    if step.creation == Creation::Job {
         return job(observed, expected);
     }
     let mut writes = match step.phase {
@@ -102,7 +102,7 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &Step) -> Vec<WriteOp>
         Phase::Ready | Phase::Deploying | Phase::Deployed => additional(expected),
         _ => Vec::new(),
     };
-    if let Act::Graph(graph) = &step.act {
+    if let Creation::Graph(graph) = &step.creation {
         let graph = dynamic(Value::Object(graph.clone()));
         writes.extend(graph.map(|graph| WriteOp::Unowned(Write::CreateOnce(graph))));
     }
@@ -113,7 +113,7 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &Step) -> Vec<WriteOp>
 fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let default = expected.settings.default_image.as_deref();
-    let Some(image) = asked::image_or(&object.spec, default) else { return Vec::new() };
+    let Some(image) = request::image_or(&object.spec, default) else { return Vec::new() };
     // The output is of an earlier request of this name or of an earlier Job: with a result there would be no new Job.
     let stale = observed.output.as_ref().map(|output| WriteOp::Delete {
         kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
@@ -144,7 +144,7 @@ fn account_of(expected: &Snapshot) -> Vec<WriteOp> {
 
 fn additional(expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
-    let followed = asked::generated(object).is_none() && !phase::is_unseen(object);
+    let followed = request::generated_graph(object).is_none() && !phase::is_unseen(object);
     let own = expected.graph.as_ref().filter(|found| followed || graph::claim(object, found) == Claim::Ours);
     applied(graph::additional(object, own, &expected.additional))
 }

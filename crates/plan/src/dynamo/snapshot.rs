@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub graph_pods: Vec<ObservedPod>,
     /// The existing ConfigMaps with the names of those generated with the graph.
     pub additional: Vec<ObservedConfigMap>,
-    pub named: ObservedReferences,
+    pub references: ObservedReferences,
     pub account: bool,
     /// The RoleBinding of that account.
     pub binding: Option<ObservedBinding>,

@@ -8,7 +8,7 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Event, EventType, Failure, Finding, Outcome, Severity, WriteOp, sentences};
 
 use super::phase::{
-    self, Act, DEPLOYMENT, Log, PROFILING, SPEC_ACCEPTED as SPEC, SPEC_GENERATED, SUCCEEDED, Step, VALIDATION,
+    self, Creation, DEPLOYMENT, Log, PROFILING, PhaseStep, SPEC_ACCEPTED as SPEC, SPEC_GENERATED, SUCCEEDED, VALIDATION,
 };
 use super::plan::Plan;
 use super::snapshot::{ObservedObject, Snapshot};
@@ -17,7 +17,7 @@ use super::{legacy_texts, reported};
 /// The conditions in the order of the phases, then the summary.
 const ORDER: [&str; 6] = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT, SUCCEEDED, SPEC];
 
-const CHANGED: &str = "the spec was changed and is not acted on, see condition SpecAccepted";
+const CHANGED: &str = "the spec was changed, and the change is ignored; see condition SpecAccepted";
 
 pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
     let object = &snapshot.object;
@@ -81,9 +81,9 @@ pub fn events(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event>
 }
 
 /// The step that was taken: the alternative one, if the patch of the request or a write for the Job failed.
-fn taken<'a>(plan: &'a Plan, failure: Option<&Failure>) -> &'a Step {
+fn taken<'a>(plan: &'a Plan, failure: Option<&Failure>) -> &'a PhaseStep {
     let step = &plan.resolution;
-    let undone = failure.is_some_and(|failure| is_owner(failure) || step.act == Act::Job);
+    let undone = failure.is_some_and(|failure| is_owner(failure) || step.creation == Creation::Job);
     step.otherwise.as_deref().filter(|_| undone).unwrap_or(step)
 }
 
@@ -108,20 +108,20 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
     let reason = "ConfigMapCreationFailed";
     let failed = Failed { phase: step.phase, reason, statement: None, words: text.clone() };
     let is_false = |type_: &str, reason: &str| Some(Statement::new(type_, Truth::False, reason, text.as_str()));
-    let ends = |type_: &str, reason: &str| phase::ending(object, type_, reason, &text, Log::Profiler);
+    let ends = |type_: &str, reason: &str| phase::failure_detail(object, type_, reason, &text, Log::Profiler);
     let (creates_graph, of_graph) =
-        (matches!(plan.resolution.act, Act::Graph(_)), failure.object.kind == Family::Dgd.kind());
+        (matches!(plan.resolution.creation, Creation::Graph(_)), failure.object.kind == Family::Dgd.kind());
     if is_owner(failure) {
         let patch = plan.writes.iter().find_map(|write| match write {
             WriteOp::PatchOwner(patch) => Some(patch),
             _ => None,
         });
-        let words = patch.and_then(|patch| crowded(object, patch)).unwrap_or_else(|| {
-            format!("What was found out cannot be written to the request itself, and is tried again: {text}")
-        });
+        let words = patch
+            .and_then(|patch| crowded(object, patch))
+            .unwrap_or_else(|| format!("Cannot update this DGDR; the update is retried: {text}"));
         return Failed { reason: "UpdateFailed", words, ..failed };
     }
-    if plan.resolution.act == Act::Job {
+    if plan.resolution.creation == Creation::Job {
         let failed =
             Failed { reason: "ProfilingJobFailed", statement: is_false(PROFILING, "JobCreationFailed"), ..failed };
         if failure.object.kind == "Job" && !failure.transient {
@@ -145,7 +145,7 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
         // The graph waits for its ConfigMaps rather than start without them or with those of another graph.
         return Failed {
             statement: is_false(DEPLOYMENT, "ConfigMapCreationFailed"),
-            words: format!("{UNWRITTEN}: {text}. The DGD is created as soon as they can be written"),
+            words: format!("{UNWRITTEN}: {text}. The DGD is created once they can be written"),
             ..failed
         };
     }
@@ -169,9 +169,9 @@ fn crowded(object: &ObservedObject, patch: &Value) -> Option<String> {
     let (largest, value) = others().max_by_key(|(key, value)| size(key, value))?;
     (ours + other_bytes > ANNOTATIONS_LIMIT).then(|| {
         format!(
-            "What profiling generated ({ours} bytes) has no room beside the request's other annotations ({other_bytes} bytes), of \
-             {ANNOTATIONS_LIMIT} for all. Take the largest off, {largest} ({} bytes), and it goes on: kubectl annotate dgdr -n \
-             {} {} {largest}-",
+            "The generated manifests ({ours} bytes) and the other annotations of this DGDR ({other_bytes} bytes) \
+             exceed the limit of {ANNOTATIONS_LIMIT} bytes for all annotations. Remove the largest, {largest} ({} \
+             bytes): kubectl annotate dgdr -n {} {} {largest}-",
             value.len(),
             object.namespace,
             object.name

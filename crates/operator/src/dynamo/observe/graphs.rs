@@ -21,7 +21,7 @@ const API: Optional =
     Optional { group: Family::Dgd.group(), version: Family::Dgd.storage_version(), crd: Family::Dgd.crd_name() };
 
 /// Result of the search for a graph.
-pub enum Found {
+pub enum GraphLookup {
     Graph(ObservedGraph),
     Absent,
     /// The cluster does not serve graphs, or not in the version that we read, so that a graph may exist.
@@ -64,19 +64,19 @@ impl Graphs {
         server: &Server,
         graph: &NamespacedName,
         request: &NamespacedName,
-    ) -> Result<Found, CallError> {
+    ) -> Result<GraphLookup, CallError> {
         if let Some(known) = self.store.with(graph, |record| record.graph.clone()) {
-            return Ok(Found::Graph(known));
+            return Ok(GraphLookup::Graph(known));
         }
         // Users choose the name. An invalid one could be the path of another resource.
         if !is_name(&graph.name) {
-            return Ok(Found::Absent);
+            return Ok(GraphLookup::Absent);
         }
         // Before the read, so that a list that completes meanwhile enqueues the request.
         self.awaiting().insert(request.clone());
         // The API server may answer for a removed API a moment longer, and no event would correct that answer.
         if self.store.sync_state() == SyncState::NotServed {
-            return Ok(Found::Unserved);
+            return Ok(GraphLookup::Unserved);
         }
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &graph.namespace, &resource());
         match server.call(api.get_opt(&graph.name)).await {
@@ -85,11 +85,11 @@ impl Graphs {
                 if self.store.sync_state() == SyncState::Synced {
                     self.forget(request);
                 }
-                Ok(Found::Graph(observed(&graph)))
+                Ok(GraphLookup::Graph(observed(&graph)))
             }
-            Ok(None) => Ok(Found::Absent),
+            Ok(None) => Ok(GraphLookup::Absent),
             // A missing object is `None`; here the API server does not know the path.
-            Err(CallError::Answered { code: 404, .. }) => Ok(Found::Unserved),
+            Err(CallError::Answered { code: 404, .. }) => Ok(GraphLookup::Unserved),
             Err(error) => Err(error),
         }
     }

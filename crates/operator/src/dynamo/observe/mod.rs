@@ -1,10 +1,10 @@
 //! Reads the snapshot of a DynamoGraphDeploymentRequest.
 
-mod beside;
 mod graphs;
 pub mod hardware;
 mod pods;
 mod role;
+mod watches;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
@@ -15,8 +15,8 @@ use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_plan::dynamo::asked::{self, Kept};
 use steersman_plan::dynamo::hardware::ObservedHardware;
+use steersman_plan::dynamo::request::{self, AlphaFields};
 use steersman_plan::dynamo::{
     JobState, Needs, ObservedBinding, ObservedConfigMap, ObservedJob, ObservedObject, ObservedOutput,
     ObservedReferences, Settings, Snapshot, confirms_job, confirms_output, graph, names, needs,
@@ -32,8 +32,8 @@ use steersman_runtime::store::references::is_name;
 
 use crate::resource::custom_resource;
 
-pub use beside::Beside;
-use graphs::Found;
+use graphs::GraphLookup;
+pub use watches::RequestWatches;
 
 pub use steersman_plan::dynamo::names::MANAGER;
 
@@ -59,7 +59,7 @@ pub fn has_job(context: &ReconcileContext, object: &DynamicObject) -> bool {
 }
 
 /// Children whose names are known in advance: fixed ones, and the ConfigMaps of the generated graph.
-fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
+fn named_children(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     let known = [
         (gvk_of::<Job>(), names::profiling_job(&object.name)),
         (gvk_of::<ConfigMap>(), names::output(&object.name)),
@@ -73,76 +73,76 @@ fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
 pub async fn observe(
     context: &ReconcileContext,
     settings: &Settings,
-    beside: &Beside,
+    watches: &RequestWatches,
     object: &DynamicObject,
 ) -> Result<Observed<Snapshot>, ReconcileError> {
     let server = &context.server;
-    let seen = object_seen(object)?;
-    let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
+    let observed = observe_object(object)?;
+    let (name, namespace) = (observed.name.clone(), observed.namespace.clone());
     let place = NamespacedName::new(namespace.clone(), name.clone());
     let owner = Owner::of(custom_resource(Family::Dgdr).gvk(), object);
-    let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named(&seen)).await?;
+    let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named_children(&observed)).await?;
     let (job_name, output_name) = (names::profiling_job(&name), names::output(&name));
-    if live.get(&gvk_of::<Job>(), &job_name).is_none() && confirms_job(&seen) {
-        fetch(server, &seen, &gvk_of::<Job>(), &job_name, &mut live).await?;
+    if live.get(&gvk_of::<Job>(), &job_name).is_none() && confirms_job(&observed) {
+        fetch(server, &observed, &gvk_of::<Job>(), &job_name, &mut live).await?;
     }
-    let job = live.get(&gvk_of::<Job>(), &job_name).map(job_seen);
-    let mut output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
-    if confirms_output(&seen, job.as_ref(), output.as_ref()) {
-        fetch(server, &seen, &gvk_of::<ConfigMap>(), &output_name, &mut live).await?;
-        output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
+    let job = live.get(&gvk_of::<Job>(), &job_name).map(observed_job);
+    let mut output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(observed_output);
+    if confirms_output(&observed, job.as_ref(), output.as_ref()) {
+        fetch(server, &observed, &gvk_of::<ConfigMap>(), &output_name, &mut live).await?;
+        output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(observed_output);
     }
-    let needs = needs(&seen, job.as_ref(), output.as_ref());
+    let needs = needs(&observed, job.as_ref(), output.as_ref());
     // References are registered before anything else is read: a change in the meantime then causes the next reconcile.
-    let named = named_seen(server, beside, &seen, &place, &needs).await?;
+    let references = observe_references(server, watches, &observed, &place, &needs).await?;
     let graph_place = needs.graph.clone().map(|graph| NamespacedName::new(namespace.clone(), graph));
     let found = match &graph_place {
-        Some(graph_place) => beside.graphs.find(server, graph_place, &place).await?,
-        None => Found::Absent,
+        Some(graph_place) => watches.graphs.find(server, graph_place, &place).await?,
+        None => GraphLookup::Absent,
     };
     let (graph, graphs_served) = match found {
-        Found::Graph(graph) => (Some(graph), true),
-        Found::Absent => (None, true),
-        Found::Unserved => (None, false),
+        GraphLookup::Graph(graph) => (Some(graph), true),
+        GraphLookup::Absent => (None, true),
+        GraphLookup::Unserved => (None, false),
     };
     let graph_pods = match (&graph, &graph_place) {
-        (Some(_), Some(graph_place)) if needs.graph_pods => beside.graph_pods.seen(server, graph_place).await?,
+        (Some(_), Some(graph_place)) if needs.graph_pods => watches.graph_pods.get(server, graph_place).await?,
         _ => Vec::new(),
     };
     let job_pods = match &job {
-        Some(job) if needs.job_pods => job_pods(server, beside, &place, job).await?,
+        Some(job) if needs.job_pods => job_pods(server, watches, &place, job).await?,
         _ => Vec::new(),
     };
     let mut settings = settings.clone();
     if needs.cluster_role
         && let Some(role) = &settings.profiling_cluster_role
     {
-        settings.profiling_cluster_role_found = beside.role.is_there(server, role).await?;
+        settings.profiling_cluster_role_found = watches.role.exists(server, role).await?;
     }
     let hardware = if needs.hardware {
-        beside.hardware.seen(server, &place).await?
+        watches.hardware.get(server, &place).await?
     } else {
-        beside.hardware.forget(&place);
+        watches.hardware.forget(&place);
         ObservedHardware::awaited()
     };
-    let additional = additional(server, &seen, needs.additional, &mut live).await?;
-    let seen = Snapshot {
+    let additional = additional(server, &observed, needs.additional, &mut live).await?;
+    let snapshot = Snapshot {
         now: Timestamp::now(),
         settings,
         output,
         account: live.get(&gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT).is_some(),
-        binding: live.get(&gvk_of::<RoleBinding>(), names::ROLE_BINDING).and_then(binding_seen),
+        binding: live.get(&gvk_of::<RoleBinding>(), names::ROLE_BINDING).and_then(observed_binding),
         job,
         job_pods,
         graph,
         graphs_served,
         graph_pods,
         additional,
-        named,
+        references,
         hardware,
-        object: seen,
+        object: observed,
     };
-    Ok(Observed { owner, snapshot: seen, live })
+    Ok(Observed { owner, snapshot, live })
 }
 
 /// The ConfigMaps that were generated with a graph. Users may change them, and one without its labels is not in the cache, so
@@ -186,7 +186,7 @@ async fn fetch(
     Ok(())
 }
 
-pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
+pub fn observe_object(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
     let unreadable = |unreadable| ReconcileError::invalid(&custom_resource(Family::Dgdr), object, unreadable);
     let status = object.data.get("status").filter(|status| !status.is_null());
     let status = status.map(|status| decode(status, "status")).transpose();
@@ -212,12 +212,12 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileEr
     })
 }
 
-fn job_seen(object: &DynamicObject) -> ObservedJob {
+fn observed_job(object: &DynamicObject) -> ObservedJob {
     let conditions: Vec<JobCondition> =
         serde_json::from_value(object.data["status"]["conditions"].clone()).unwrap_or_default();
-    let stands =
+    let true_condition =
         |type_: &str| conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True");
-    let state = match (stands("Complete"), stands("Failed")) {
+    let state = match (true_condition("Complete"), true_condition("Failed")) {
         (Some(_), _) => JobState::Complete,
         (None, Some(failed)) => {
             let message = failed.message.clone().or_else(|| failed.reason.clone());
@@ -236,24 +236,24 @@ fn job_seen(object: &DynamicObject) -> ObservedJob {
 /// The pods of a Job. The end of a profiler is reported once, so that after a failure a stale cache is bypassed.
 async fn job_pods(
     server: &Server,
-    beside: &Beside,
+    watches: &RequestWatches,
     place: &NamespacedName,
     job: &ObservedJob,
 ) -> Result<Vec<ObservedPod>, CallError> {
     let of = NamespacedName::new(&place.namespace, names::profiling_job(&place.name));
     // The pods of an earlier operator's Job do not have the label of the watch.
     if job.mark.is_none() {
-        return beside.job_pods.ask(server, &of).await;
+        return watches.job_pods.fetch(server, &of).await;
     }
-    let known = beside.job_pods.seen(server, &of).await?;
+    let known = watches.job_pods.get(server, &of).await?;
     let failed = matches!(job.state, JobState::Failed(_));
     if failed && !known.iter().any(|pod| pod.phase == "Failed") {
-        return beside.job_pods.ask(server, &of).await;
+        return watches.job_pods.fetch(server, &of).await;
     }
     Ok(known)
 }
 
-fn output_seen(object: &DynamicObject) -> ObservedOutput {
+fn observed_output(object: &DynamicObject) -> ObservedOutput {
     ObservedOutput {
         uid: object.uid().unwrap_or_default(),
         version: object.resource_version(),
@@ -262,42 +262,42 @@ fn output_seen(object: &DynamicObject) -> ObservedOutput {
     }
 }
 
-fn binding_seen(object: &DynamicObject) -> Option<ObservedBinding> {
+fn observed_binding(object: &DynamicObject) -> Option<ObservedBinding> {
     let cluster_role = object.data["roleRef"]["name"].as_str()?.to_owned();
     Some(ObservedBinding { uid: object.uid()?, cluster_role })
 }
 
-async fn named_seen(
+async fn observe_references(
     server: &Server,
-    beside: &Beside,
+    watches: &RequestWatches,
     object: &ObservedObject,
     place: &NamespacedName,
     needs: &Needs,
 ) -> Result<ObservedReferences, CallError> {
     let here = |name: &str| NamespacedName::new(object.namespace.clone(), name);
-    let Kept { config_map, output_claim, .. } = asked::kept(object);
+    let AlphaFields { config_map, output_claim, .. } = request::alpha_fields(object);
     let token = here(names::TOKEN_SECRET);
     let config_map = config_map.filter(|(name, _)| is_name(name));
-    beside.secrets.refer(place, [token.clone()].into());
-    beside.config_maps.refer(place, config_map.iter().map(|(name, _)| here(name)).collect());
-    let mut seen = ObservedReferences {
-        token_secret: beside.secrets.get(server, &token).await?.content.is_some(),
+    watches.secrets.refer(place, [token.clone()].into());
+    watches.config_maps.refer(place, config_map.iter().map(|(name, _)| here(name)).collect());
+    let mut references = ObservedReferences {
+        token_secret: watches.secrets.get(server, &token).await?.content.is_some(),
         ..ObservedReferences::default()
     };
     if let Some((name, key)) = config_map {
-        let found = beside.config_maps.get(server, &here(&name)).await?.content;
-        seen.config_map = Some(found.is_some_and(|content| content.data.contains_key(&key)));
+        let found = watches.config_maps.get(server, &here(&name)).await?.content;
+        references.config_map = Some(found.is_some_and(|content| content.data.contains_key(&key)));
     }
     if !needs.claims {
-        return Ok(seen);
+        return Ok(references);
     }
-    if let Some(claim) = asked::model_cache(&object.spec) {
-        seen.model_cache = Some(has_claim(server, &object.namespace, claim).await?);
+    if let Some(claim) = request::model_cache(&object.spec) {
+        references.model_cache = Some(has_claim(server, &object.namespace, claim).await?);
     }
     if let Some(claim) = &output_claim {
-        seen.output_claim = Some(has_claim(server, &object.namespace, claim).await?);
+        references.output_claim = Some(has_claim(server, &object.namespace, claim).await?);
     }
-    Ok(seen)
+    Ok(references)
 }
 
 async fn has_claim(server: &Server, namespace: &str, name: &str) -> Result<bool, CallError> {

@@ -1,4 +1,4 @@
-//! Stores the pods of profiling Jobs and of graphs, as far as they say why they do not get on.
+//! Stores the pods of profiling Jobs and of graphs, with the fields that explain why they do not start.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -18,7 +18,7 @@ pub const OF_JOB: &str = "batch.kubernetes.io/job-name";
 pub const OF_GRAPH: &str = "nvidia.com/dynamo-graph-deployment-name";
 
 /// The pods whose Job or graph can be one of ours.
-pub struct Pods {
+pub struct PodStore {
     /// Label with the name of the Job or graph.
     label: &'static str,
     /// Label selector of the watch: a cluster has many Jobs that are not ours.
@@ -39,31 +39,37 @@ impl Record for PodRecord {
     }
 }
 
-impl Pods {
+impl PodStore {
     pub fn new(label: &'static str, followed: &'static str) -> Self {
         // Pods are read without the store before its first list, which may differ from what was read.
         Self { label, followed, store: Store::reporting_first_list() }
     }
 
     /// The pods of one Job or graph, by name. Read from the API server before the store is synced.
-    pub async fn seen(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
+    pub async fn get(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
         if self.store.sync_state() != SyncState::Synced {
-            return self.ask(server, of).await;
+            return self.fetch(server, of).await;
         }
         Ok(self.store.owned_by(of).into_iter().map(|record| record.pod).collect())
     }
 
     /// The same as they are now: a watch may be behind that of others.
-    pub async fn ask(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
+    pub async fn fetch(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
         let api: Api<Pod> = Api::namespaced(server.client.clone(), &of.namespace);
         let wanted = ListParams::default().labels(&format!("{}={}", self.label, of.name));
         Ok(server.call(api.list(&wanted)).await?.items.iter().map(observe).collect())
     }
 
     /// Follows the pods until `stop`, and reports each Job or graph whose pods have changed.
-    pub async fn follow(&self, server: &Server, scope: &Scope, tell: impl Fn(NamespacedName), stop: CancellationToken) {
+    pub async fn follow(
+        &self,
+        server: &Server,
+        scope: &Scope,
+        enqueue: impl Fn(NamespacedName),
+        stop: CancellationToken,
+    ) {
         let config = watcher::Config::default().labels(self.followed);
-        let changed = |change: Change<PodRecord>| change.owners().into_iter().for_each(&tell);
+        let changed = |change: Change<PodRecord>| change.owners().into_iter().for_each(&enqueue);
         let follow = self.store.follow(scope.typed(server), "Pod", config, |pod| self.trim(pod), changed);
         stop.run_until_cancelled(follow).await;
     }
@@ -105,20 +111,23 @@ mod tests {
 
     #[test]
     fn only_job_with_changed_pods_is_reported() {
-        let pods = Pods::new(OF_JOB, names::LABEL_PROFILED);
-        let hear = |event| -> BTreeSet<NamespacedName> {
+        let pods = PodStore::new(OF_JOB, names::LABEL_PROFILED);
+        let receive = |event| -> BTreeSet<NamespacedName> {
             let changes = pods.store.receive(event, &|pod| pods.trim(pod));
             changes.iter().flat_map(Change::owners).collect()
         };
         let waiting = |reason: &str| json!({ "waiting": { "reason": reason } });
-        hear(Event::Init);
-        hear(Event::InitApply(pod("a", "profile-qwen", waiting("ContainerCreating"))));
-        hear(Event::InitApply(pod("b", "profile-llama", waiting("ContainerCreating"))));
-        assert_eq!(hear(Event::InitDone), places(&["profile-llama", "profile-qwen"]));
-        assert_eq!(hear(Event::Apply(pod("a", "profile-qwen", waiting("ContainerCreating")))), places(&[]));
-        assert_eq!(hear(Event::Apply(pod("a", "profile-qwen", waiting("ErrImagePull")))), places(&["profile-qwen"]));
-        let nobody = Pod { metadata: Default::default(), ..pod("c", "", waiting("ErrImagePull")) };
-        assert_eq!(hear(Event::Apply(nobody)), places(&[]));
-        assert_eq!(hear(Event::Delete(pod("a", "profile-qwen", waiting("ErrImagePull")))), places(&["profile-qwen"]));
+        receive(Event::Init);
+        receive(Event::InitApply(pod("a", "profile-qwen", waiting("ContainerCreating"))));
+        receive(Event::InitApply(pod("b", "profile-llama", waiting("ContainerCreating"))));
+        assert_eq!(receive(Event::InitDone), places(&["profile-llama", "profile-qwen"]));
+        assert_eq!(receive(Event::Apply(pod("a", "profile-qwen", waiting("ContainerCreating")))), places(&[]));
+        assert_eq!(receive(Event::Apply(pod("a", "profile-qwen", waiting("ErrImagePull")))), places(&["profile-qwen"]));
+        let unlabelled = Pod { metadata: Default::default(), ..pod("c", "", waiting("ErrImagePull")) };
+        assert_eq!(receive(Event::Apply(unlabelled)), places(&[]));
+        assert_eq!(
+            receive(Event::Delete(pod("a", "profile-qwen", waiting("ErrImagePull")))),
+            places(&["profile-qwen"])
+        );
     }
 }

@@ -9,19 +9,19 @@ use tokio::sync::Mutex;
 
 /// Validity of a positive result: roles are rarely deleted, and a binding to a deleted one does no harm. A missing role is
 /// looked up each time, because requests wait for it.
-const HOLDS: Duration = Duration::from_secs(60);
+const VALIDITY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-pub struct Role {
+pub struct ProfilingRole {
     /// Time of the last positive result. Locked during a lookup, so that there is one at a time.
     found: Mutex<Option<Instant>>,
 }
 
-impl Role {
+impl ProfilingRole {
     /// Without the right to read roles the answer is yes: creating the binding then reports a missing role.
-    pub async fn is_there(&self, server: &Server, name: &str) -> Result<bool, CallError> {
+    pub async fn exists(&self, server: &Server, name: &str) -> Result<bool, CallError> {
         let mut found = self.found.lock().await;
-        if found.is_some_and(|when| when.elapsed() < HOLDS) {
+        if found.is_some_and(|when| when.elapsed() < VALIDITY) {
             return Ok(true);
         }
         let roles: Api<ClusterRole> = Api::all(server.client.clone());

@@ -31,7 +31,10 @@ async fn image_pull_error_is_reported_until_resolved() {
     test.settle().await;
     let (phase, message) = test.phase_and_message().await;
     assert_eq!(phase, "Profiling");
-    assert!(message.contains("ErrImagePull: planner:1.4.0: not found. Check the image's name and tag"), "{message}");
+    assert!(
+        message.contains("ErrImagePull: planner:1.4.0: not found. Check the name and tag of the image"),
+        "{message}"
+    );
     set_profiler_pod(&test.namespace, "Running", json!({ "running": {} })).await;
     test.settle().await;
     assert_eq!(test.phase_and_message().await.1, "Profiling is in progress");
@@ -49,7 +52,7 @@ async fn foreign_job_is_untouched_and_reported() {
     test.settle().await;
     let (phase, message) = test.phase_and_message().await;
     assert_eq!(phase, "Pending");
-    assert!(message.contains("Job profile-qwen belongs to somebody else"), "{message}");
+    assert!(message.contains("Job profile-qwen exists and belongs to another owner"), "{message}");
     assert_eq!(test.job().await.uid(), foreign.uid());
     jobs.delete("profile-qwen", &DeleteParams::background()).await.unwrap();
     test.settle().await;

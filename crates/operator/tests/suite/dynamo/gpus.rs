@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
-use steersman::dynamo::observe::hardware::{Endpoint, Hardware, Sources};
+use steersman::dynamo::observe::hardware::{Endpoint, HardwareDiscovery, Sources};
 use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::http::{Http, Inside};
@@ -56,9 +56,9 @@ fn http(fake: &FakeServers) -> Http {
 
 /// The hardware after one discovery. `seen` itself does not wait; a reconcile is requested when the result is there.
 async fn discover(server: &Server, sources: Sources) -> ObservedHardware {
-    let hardware = Hardware::new(sources);
+    let hardware = HardwareDiscovery::new(sources);
     let place = NamespacedName::new("ns", NAME);
-    let before = hardware.seen(server, &place).await.unwrap();
+    let before = hardware.get(server, &place).await.unwrap();
     assert!(before.awaited, "the first call must not wait for the exporters");
     let (sender, mut enqueued) = mpsc::unbounded_channel();
     let stop = CancellationToken::new();
@@ -70,7 +70,7 @@ async fn discover(server: &Server, sources: Sources) -> ObservedHardware {
     };
     let ((), first) = tokio::join!(hardware.run(server, enqueue, stop.clone()), first);
     assert_eq!(first, place);
-    hardware.seen(server, &place).await.unwrap()
+    hardware.get(server, &place).await.unwrap()
 }
 
 #[tokio::test]

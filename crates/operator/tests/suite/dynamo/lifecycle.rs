@@ -143,7 +143,7 @@ async fn foreign_graph_of_same_name_is_untouched() {
     let (phase, message) = test.phase_and_message().await;
     assert_eq!(phase, "Deploying");
     assert!(
-        message.contains("DGD qwen-dgd exists and was not made for this request; it is left as it is"),
+        message.contains("DGD qwen-dgd exists and was not created for this request. Steersman does not change it"),
         "{message}"
     );
     assert_eq!(test.graphs().get(GRAPH).await.unwrap().resource_version(), foreign.resource_version());

@@ -26,7 +26,7 @@ struct SimulatedProfiler {
 async fn run_relay(client: Client, profiler: &SimulatedProfiler) -> Result<()> {
     let env = &profiler.env;
     let server = env.server(client);
-    let pace = fast_pace();
+    let timing = fast_timing();
     loop {
         let next = *profiler.next_status.lock().unwrap();
         let stop = CancellationToken::new();
@@ -41,12 +41,12 @@ async fn run_relay(client: Client, profiler: &SimulatedProfiler) -> Result<()> {
                 *profiler.next_status.lock().unwrap() = next + 1;
                 if !ends {
                     stop.cancel();
-                    follow(&server, &env.place(), &pace, &stop).await?;
+                    follow(&server, &env.target(), &timing, &stop).await?;
                 }
             }
             None => {
-                let place = env.place();
-                let followed = tokio::time::timeout(wait::LIMIT, follow(&server, &place, &pace, &stop)).await;
+                let place = env.target();
+                let followed = tokio::time::timeout(wait::LIMIT, follow(&server, &place, &timing, &stop)).await;
                 let ending = followed.context("the relay did not end in time")??;
                 anyhow::ensure!(ending == Ending::Verdict, "the verdict is lost");
                 return Ok(());
@@ -123,7 +123,7 @@ async fn relay_delivers_despite_one_failed_call() {
     for (number, cut) in (1..=3).flat_map(|number| Cut::ALL.map(|cut| (number, cut))) {
         let cutter = Cutter::at(number, cut).with_reads();
         let server = env.server(cutter.around(&account));
-        let ending = follow(&server, &env.place(), &fast_pace(), &CancellationToken::new()).await;
+        let ending = follow(&server, &env.target(), &fast_timing(), &CancellationToken::new()).await;
         assert_eq!((ending.unwrap(), cutter.hit()), (Ending::Verdict, true), "{cut:?} at call {number}");
         assert_eq!(env.output().await.data.unwrap()["final_config.yaml"], RESULT, "{cut:?} at call {number}");
         env.outputs().delete(&names::output("qwen"), &Default::default()).await.unwrap();

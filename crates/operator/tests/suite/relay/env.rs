@@ -12,8 +12,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use steersman::relay::deliver::Request;
-use steersman::relay::follow::{Pace, Place};
+use steersman::relay::deliver::RequestRef;
+use steersman::relay::follow::{RelayTarget, RelayTiming};
 use steersman::relay::rules;
 use steersman_plan::dynamo::build::account;
 use steersman_plan::dynamo::hardware::ObservedHardware;
@@ -56,7 +56,7 @@ pub fn profiling_request(namespace: &str, features: Value) -> Snapshot {
         graphs_served: true,
         graph_pods: vec![],
         additional: vec![],
-        named: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
+        references: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
         account: false,
         binding: None,
         hardware: ObservedHardware::awaited(),
@@ -152,9 +152,9 @@ impl ProfilingEnv {
         server(self.cluster, client)
     }
 
-    pub fn place(&self) -> Place {
-        let request = Request { name: "qwen".into(), namespace: self.namespace.name().into(), uid: UID.into() };
-        Place {
+    pub fn target(&self) -> RelayTarget {
+        let request = RequestRef { name: "qwen".into(), namespace: self.namespace.name().into(), uid: UID.into() };
+        RelayTarget {
             request,
             pod: POD_NAME.into(),
             container: profile_job::PROFILER.into(),
@@ -213,7 +213,7 @@ impl ProfilingEnv {
         let owners = output.metadata.owner_references.unwrap();
         let owner = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
         let mut snapshot = profiling_request(self.namespace.name(), features);
-        let accepted = steersman_plan::dynamo::asked::mark(&snapshot.object.spec);
+        let accepted = steersman_plan::dynamo::request::spec_mark(&snapshot.object.spec);
         snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
         snapshot.job = Some(ObservedJob { owner: Some(UID.into()), mark: None, state });
         snapshot.output = Some(ObservedOutput {
@@ -244,10 +244,10 @@ fn role_rules(granted: impl Fn(&str) -> bool) -> Vec<Value> {
     rules.map(|rule| json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs })).collect()
 }
 
-pub fn fast_pace() -> Pace {
-    Pace {
-        look: Duration::from_millis(20),
-        pod: Duration::from_millis(50),
+pub fn fast_timing() -> RelayTiming {
+    RelayTiming {
+        read_files: Duration::from_millis(20),
+        read_pod: Duration::from_millis(50),
         patience: Duration::from_millis(100),
         long_patience: Duration::from_millis(300),
         longest_pause: Duration::from_millis(100),

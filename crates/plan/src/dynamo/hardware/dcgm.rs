@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_reconcile::Lookup;
 
-use super::{Gpus, ObservedHardware};
+use super::{NodeGpus, ObservedHardware};
 use crate::exposition::{self, Sample};
 
 const TEMPERATURE: &str = "DCGM_FI_DEV_GPU_TEMP";
@@ -13,10 +13,10 @@ const MEMORY: [&str; 3] = ["DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_F
 const LINKS: &str = "DCGM_FI_DEV_NVLINK_LINK_COUNT";
 
 /// Number of failed exporters in a message: there is one on every node, and most fail for the same reason.
-const NAMED: usize = 3;
+const MAX_LISTED_FAILURES: usize = 3;
 
 /// The GPUs of all nodes. A single exporter that answers is enough.
-pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<Gpus>, String> {
+pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<NodeGpus>, String> {
     let exporters = match &snapshot.exporters {
         Lookup::Known(exporters) => exporters,
         Lookup::Unknown(why) => return Err(format!("listing DCGM exporter pods failed: list pods: {why}")),
@@ -36,15 +36,15 @@ pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<Gpus>, String> {
         })
         .collect();
     if failures.len() == exporters.len() {
-        let named = failures.iter().take(NAMED).copied().collect::<Vec<_>>().join("; ");
-        let more = match failures.len().saturating_sub(NAMED) {
+        let named = failures.iter().take(MAX_LISTED_FAILURES).copied().collect::<Vec<_>>().join("; ");
+        let more = match failures.len().saturating_sub(MAX_LISTED_FAILURES) {
             0 => String::new(),
-            more => format!(", and {more} more like these"),
+            more => format!(", and {more} more"),
         };
         return Err(format!("failed to scrape any DCGM exporter pod: [{named}{more}]"));
     }
     // Two exporters on a node report the same GPUs.
-    let mut found: BTreeMap<&str, &Gpus> = BTreeMap::new();
+    let mut found: BTreeMap<&str, &NodeGpus> = BTreeMap::new();
     for gpus in exporters.iter().filter_map(|exporter| exporter.gpus.known()?.as_ref()) {
         let known = found.entry(&gpus.node).or_insert(gpus);
         if (gpus.count, gpus.memory) > (known.count, known.memory) {
@@ -58,7 +58,7 @@ pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<Gpus>, String> {
 }
 
 /// The GPUs of one node. None: there are none, or their memory is unknown.
-pub fn read(node: &str, metrics: &str) -> Option<Gpus> {
+pub fn read(node: &str, metrics: &str) -> Option<NodeGpus> {
     let samples: Vec<Sample<'_>> =
         metrics.lines().filter_map(exposition::sample).filter(|sample| sample.value.is_some()).collect();
     let of = |name: &'static str| samples.iter().filter(move |sample| sample.metric == name);
@@ -78,7 +78,7 @@ pub fn read(node: &str, metrics: &str) -> Option<Gpus> {
         return None;
     }
     let linked = of(LINKS).any(|sample| sample.value > Some(0.0));
-    Some(Gpus {
+    Some(NodeGpus {
         node: node.to_owned(),
         count: i32::try_from(ids.len()).unwrap_or(i32::MAX),
         model: of(TEMPERATURE).find_map(|sample| label(sample, "modelName")).unwrap_or_default().to_owned(),

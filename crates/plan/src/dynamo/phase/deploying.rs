@@ -4,12 +4,12 @@ use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
 use steersman_api::meta::conditions::Truth;
 
-use super::pods::{Explained, pulls_of_graph};
+use super::pods::{PodProblem, pulls_of_graph};
 use super::profiling::GENERATED;
-use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, entered, is_unseen, stored_condition, stored_reason};
-use crate::dynamo::asked::{self, Acceptance};
+use super::{Creation, DEPLOYMENT, PhaseStep, SPEC_GENERATED, enter_phase, is_unseen, stored_condition, stored_reason};
 use crate::dynamo::graph::{self, Claim};
 use crate::dynamo::names::GENERATED_GRAPH;
+use crate::dynamo::request::{self, Acceptance};
 use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, Snapshot};
 use crate::dynamo::{legacy_texts, reported};
 
@@ -21,18 +21,19 @@ const INITIALIZING: &str = "initializing";
 /// Limit of events about failed pulls: a graph may have hundreds of pods with one wrong image.
 const MAX_REPORTED_PULLS: usize = 64;
 
-/// Waits until the graph is asked for.
-pub fn ready(snapshot: &mut Snapshot) -> Step {
+/// Waits until automatic deployment is enabled.
+pub fn ready(snapshot: &mut Snapshot) -> PhaseStep {
     let object = &snapshot.object;
-    let wanted = asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed;
+    let wanted = request::auto_apply(object) && request::acceptance(object) != Acceptance::Changed;
     if !wanted {
-        return offered(object);
+        return await_approval(object);
     }
     if snapshot.graph.is_none() && was_deleted(object) {
         return deleted(snapshot, &graph::name(object));
     }
-    let generated = Step::to(Phase::Deploying, object).says(SPEC_GENERATED, Truth::True, "SpecGenerated", GENERATED);
-    entered(snapshot, Phase::Deploying);
+    let generated =
+        PhaseStep::to(Phase::Deploying, object).with_condition(SPEC_GENERATED, Truth::True, "SpecGenerated", GENERATED);
+    enter_phase(snapshot, Phase::Deploying);
     step(snapshot).after(generated)
 }
 
@@ -43,30 +44,30 @@ fn was_deleted(object: &ObservedObject) -> bool {
 }
 
 /// Ready, with the steps to create the graph.
-pub fn offered(object: &ObservedObject) -> Step {
+pub fn await_approval(object: &ObservedObject) -> PhaseStep {
     // Replacing the request by its manifest removes the annotation.
-    let place = match asked::generated(object) {
+    let place = match request::generated_graph(object) {
         Some(_) => format!("annotation {GENERATED_GRAPH}"),
         None => "status.profilingResults.selectedConfig".to_owned(),
     };
-    Step::to(Phase::Ready, object).because(format!(
+    PhaseStep::to(Phase::Ready, object).with_detail(format!(
         "set spec.autoApply to true to create DGD {}, or create it yourself from {place}",
         graph::name(object)
     ))
 }
 
-pub fn step(snapshot: &mut Snapshot) -> Step {
+pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
     let object = &snapshot.object;
-    if !asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed {
-        return offered(object);
+    if !request::auto_apply(object) && request::acceptance(object) != Acceptance::Changed {
+        return await_approval(object);
     }
     let name = graph::name(object);
-    let marked = asked::generated(object).is_some();
+    let marked = request::generated_graph(object).is_some();
     match &snapshot.graph {
         None if was_deleted(object) => deleted(snapshot, &name),
         None if marked || is_unseen(object) => missing(snapshot, &name),
         None => absent(snapshot, &name),
-        Some(found) if !marked && !is_unseen(object) => follow_on(snapshot, found),
+        Some(found) if !marked && !is_unseen(object) => follow_known(snapshot, found),
         Some(found) => match graph::claim(object, found) {
             Claim::Ours => {
                 let step = follow(snapshot, found);
@@ -81,36 +82,37 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
     }
 }
 
-pub fn deployed(snapshot: &Snapshot) -> Step {
+pub fn deployed(snapshot: &Snapshot) -> PhaseStep {
     match &snapshot.graph {
         None => absent(snapshot, &graph::name(&snapshot.object)),
-        Some(found) => follow_on(snapshot, found),
+        Some(found) => follow_known(snapshot, found),
     }
 }
 
 /// A graph that existed before. If the cluster does not serve graphs, as after a rollback of the CRD, it may still
 /// exist: the state is unknown and no request fails for it.
-fn absent(snapshot: &Snapshot, name: &str) -> Step {
+fn absent(snapshot: &Snapshot, name: &str) -> PhaseStep {
     if snapshot.graphs_served {
         return deleted(snapshot, name);
     }
-    let (kind, version) = (Family::Dgd.kind(), format!("{}/{}", Family::Dgd.group(), Family::Dgd.storage_version()));
+    let (kind, crd) = (Family::Dgd.kind(), Family::Dgd.crd_name());
+    let version = format!("{}/{}", Family::Dgd.group(), Family::Dgd.storage_version());
     let text = format!(
-        "the cluster does not serve {kind} ({version}), so that nothing is known of DGD {name}. Install its CRD \
-         (steersman crds --apply); this request goes on by itself once it is served."
+        "the cluster does not serve {kind} ({version}), so the state of DGD {name} is unknown. Install NVIDIA's \
+         Dynamo operator, or its CRD {crd}; this request continues once the API is served."
     );
-    let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Deploying);
+    let phase = request::phase(&snapshot.object).unwrap_or(Phase::Deploying);
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentUnknown");
-    Step::to(phase, &snapshot.object)
-        .says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone())
-        .because(text.clone())
-        .warns_once(known, "DeploymentUnknown", text)
+    PhaseStep::to(phase, &snapshot.object)
+        .with_condition(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone())
+        .with_detail(text.clone())
+        .with_warning_unless(known, "DeploymentUnknown", text)
 }
 
 /// The graph that was followed so far, unless it is newer than the condition about it and not ours: then another has
 /// taken its name. An older one counts as the same, because earlier operators followed any graph of the name, and
 /// labels may be removed.
-fn follow_on(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
+fn follow_known(snapshot: &Snapshot, found: &ObservedGraph) -> PhaseStep {
     let object = &snapshot.object;
     let reported = stored_condition(object, DEPLOYMENT).map(|known| known.last_transition_time.0);
     let newer = matches!((found.created, reported), (Some(created), Some(reported)) if created > reported);
@@ -120,86 +122,95 @@ fn follow_on(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
     follow(snapshot, found)
 }
 
-fn missing(snapshot: &Snapshot, name: &str) -> Step {
+fn missing(snapshot: &Snapshot, name: &str) -> PhaseStep {
     let object = &snapshot.object;
-    let step = Step::to(Phase::Deploying, object);
+    let step = PhaseStep::to(Phase::Deploying, object);
     match graph::wanted(object) {
-        Ok(graph) => Step { act: Act::Graph(graph), ..step },
+        Ok(graph) => PhaseStep { creation: Creation::Graph(graph), ..step },
         Err(why) => {
-            let text = format!("There is no DGD {name}, and {why}");
+            let text = format!("DGD {name} does not exist and cannot be created: {why}");
             // This reason means that the graph was never created, so that a later absence does not count as a deletion.
-            step.waits(DEPLOYMENT, "DeploymentCreationFailed", text)
+            step.with_wait(DEPLOYMENT, "DeploymentCreationFailed", text)
         }
     }
 }
 
 /// A graph of another owner is never adopted.
-fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> Step {
+fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> PhaseStep {
     let whose = match claim {
-        Claim::Earlier => "was made for an earlier request of the same name",
-        _ => "was not made for this request",
+        Claim::Earlier => "was created for an earlier request of the same name",
+        _ => "was not created for this request",
     };
     let text = format!(
-        "DGD {name} exists and {whose}; it is left as it is. Delete it (kubectl delete dgd -n {} {name}), or create a new \
-         DGDR with another name in spec.overrides.dgd.metadata.name.",
+        "DGD {name} exists and {whose}. Steersman does not change it. Delete it (kubectl delete dgd -n {} {name}), or \
+         create a new DGDR with another name in spec.overrides.dgd.metadata.name.",
         snapshot.object.namespace
     );
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentNameTaken");
     // The graph lacks our labels, so no watch covers it.
-    let step = Step { deployment: None, unwatched: true, ..Step::to(Phase::Deploying, &snapshot.object) };
-    step.waits(DEPLOYMENT, "DeploymentNameTaken", text.clone()).warns_once(known, "DeploymentCreationFailed", text)
+    let step = PhaseStep { deployment: None, unwatched: true, ..PhaseStep::to(Phase::Deploying, &snapshot.object) };
+    step.with_wait(DEPLOYMENT, "DeploymentNameTaken", text.clone()).with_warning_unless(
+        known,
+        "DeploymentCreationFailed",
+        text,
+    )
 }
 
-fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
+fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> PhaseStep {
     let object = &snapshot.object;
     let name = &found.name;
-    let was = asked::phase(object);
-    let state = asked::given(found.state.as_deref()).unwrap_or(INITIALIZING);
+    let was = request::phase(object);
+    let state = request::non_empty(found.state.as_deref()).unwrap_or(INITIALIZING);
     let info = DeploymentInfo { replicas: Some(found.replicas), available_replicas: Some(found.available) };
-    let at = |phase| Step { deployment: Some(info.clone()), dgd_name: Some(name.clone()), ..Step::to(phase, object) };
+    let at = |phase| PhaseStep {
+        deployment: Some(info.clone()),
+        dgd_name: Some(name.clone()),
+        ..PhaseStep::to(phase, object)
+    };
     let reason = stored_reason(object, DEPLOYMENT).unwrap_or_default();
-    let announced = |step: Step| {
+    let announced = |step: PhaseStep| {
         if !is_unseen(object) {
             return step;
         }
-        step.announces("DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
+        step.with_event("DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
     };
     if state == SERVING {
         let text = format!("DynamoGraphDeployment {name} is ready");
-        let step = announced(at(Phase::Deployed)).says(DEPLOYMENT, Truth::True, "DeploymentReady", text.clone());
-        return if was == Some(Phase::Deployed) { step } else { step.announces("DeploymentReady", text) };
+        let step =
+            announced(at(Phase::Deployed)).with_condition(DEPLOYMENT, Truth::True, "DeploymentReady", text.clone());
+        return if was == Some(Phase::Deployed) { step } else { step.with_event("DeploymentReady", text) };
     }
     let pulls = pulls_of_graph(&snapshot.graph_pods);
     let more: Vec<String> =
-        pulls.iter().map(Explained::sentence).chain(found.unready.clone().filter(|text| !text.is_empty())).collect();
+        pulls.iter().map(PodProblem::sentence).chain(found.unready.clone().filter(|text| !text.is_empty())).collect();
     let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
     let degrades = was == Some(Phase::Deployed);
     // The reason stays until the graph serves again: the degradation explains more than the progress.
     let step = if degrades || reason == "DeploymentDegraded" {
         let text = with_more(format!("Deployment degraded to {state}"));
         let event = format!("DynamoGraphDeployment {name} degraded from Ready to {state}");
-        let step = at(Phase::Deploying).waits(DEPLOYMENT, "DeploymentDegraded", text);
-        step.warns_once(!degrades, "DeploymentDegraded", event)
+        let step = at(Phase::Deploying).with_wait(DEPLOYMENT, "DeploymentDegraded", text);
+        step.with_warning_unless(!degrades, "DeploymentDegraded", event)
     } else {
         let text = with_more(format!("DGD {name} is in {state} state"));
-        announced(at(Phase::Deploying)).waits(DEPLOYMENT, "DeploymentInProgress", text)
+        announced(at(Phase::Deploying)).with_wait(DEPLOYMENT, "DeploymentInProgress", text)
     };
     pulls.iter().take(MAX_REPORTED_PULLS).fold(step, |step, pull| report_pull(object, step, pull))
 }
 
 /// Reports an image that cannot be pulled, with one event for each container.
-pub fn report_pull(object: &ObservedObject, step: Step, pull: &Explained) -> Step {
+pub fn report_pull(object: &ObservedObject, step: PhaseStep, pull: &PodProblem) -> PhaseStep {
     let problem = pull.reported();
     let known =
         reported::contains(object, &problem) || legacy_texts::has_image_pull(object, &pull.pod, pull.container());
-    step.reports(problem, "ImagePullFailed", known, pull.message.clone())
+    step.with_problem(problem, "ImagePullFailed", known, pull.message.clone())
 }
 
-fn deleted(snapshot: &Snapshot, name: &str) -> Step {
+fn deleted(snapshot: &Snapshot, name: &str) -> PhaseStep {
     let text = "Deployment was deleted by user. Create a new DGDR to redeploy.";
-    let step = Step { dgd_name: None, deployment: None, ..Step::to(Phase::Failed, &snapshot.object) };
+    let step = PhaseStep { dgd_name: None, deployment: None, ..PhaseStep::to(Phase::Failed, &snapshot.object) };
     let event = format!(
         "DGD {name} was deleted. DGDR will not recreate it. Delete this DGDR and create a new one to redeploy."
     );
-    step.fails(&snapshot.object, DEPLOYMENT, "DeploymentDeleted", text).warns("DeploymentDeleted", event)
+    step.with_failure(&snapshot.object, DEPLOYMENT, "DeploymentDeleted", text).with_warning("DeploymentDeleted", event)
 }

@@ -15,8 +15,8 @@ use steersman_api::dynamo::v1beta1::{
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::Event;
 
-use super::asked::{self, Acceptance};
 use super::names::{self, ACCEPTED_SPEC, FINALIZER};
+use super::request::{self, Acceptance};
 use super::snapshot::{ObservedJob, ObservedObject, ObservedOutput, Snapshot};
 use super::{legacy_texts, profile_job};
 
@@ -33,7 +33,7 @@ pub const PROFILING_CHECK_FAILED: &str = "ProfilingCheckFailed";
 
 /// The object that a step creates.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Act {
+pub enum Creation {
     #[default]
     Nothing,
     /// The profiling Job and its account. Remains of an earlier Job are deleted.
@@ -42,7 +42,7 @@ pub enum Act {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Step {
+pub struct PhaseStep {
     pub phase: Phase,
     pub profiling_phase: Option<ProfilingPhase>,
     pub job_name: Option<String>,
@@ -56,13 +56,13 @@ pub struct Step {
     pub events: Vec<Event>,
     /// Problems that this or an earlier step reported.
     pub reported: Vec<ReportedProblem>,
-    pub act: Act,
+    pub creation: Creation,
     /// The step awaits something that no watch covers.
     pub unwatched: bool,
     /// The stored status stays, because nothing is known that could change it.
     pub keeps_status: bool,
     /// The step if the request cannot be patched, or if a write for its Job fails.
-    pub otherwise: Option<Box<Step>>,
+    pub otherwise: Option<Box<PhaseStep>>,
     /// The generation of the request once it is patched.
     pub generation: Option<i64>,
     /// The spec is not the one that profiling began with.
@@ -71,7 +71,7 @@ pub struct Step {
     pub inherited: bool,
 }
 
-impl Step {
+impl PhaseStep {
     /// A step to a phase, with the rest of the stored status.
     pub(super) fn to(phase: Phase, object: &ObservedObject) -> Self {
         let stored = object.status.clone().unwrap_or_default();
@@ -87,54 +87,60 @@ impl Step {
         }
     }
 
-    fn says(mut self, type_: &str, truth: Truth, reason: &str, message: impl Into<String>) -> Self {
+    fn with_condition(mut self, type_: &str, truth: Truth, reason: &str, message: impl Into<String>) -> Self {
         self.statements.push(Statement::new(type_, truth, reason, message));
         self
     }
 
     /// Sets the condition to False, with a message that `Succeeded` has as its detail.
-    fn waits(self, type_: &str, reason: &str, message: impl Into<String>) -> Self {
+    fn with_wait(self, type_: &str, reason: &str, message: impl Into<String>) -> Self {
         let message = message.into();
-        self.says(type_, Truth::False, reason, message.clone()).because(message)
+        self.with_condition(type_, Truth::False, reason, message.clone()).with_detail(message)
     }
 
-    fn announces(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+    fn with_event(mut self, reason: &'static str, message: impl Into<String>) -> Self {
         self.events.push(Event::normal(reason, message));
         self
     }
 
-    fn warns(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+    fn with_warning(mut self, reason: &'static str, message: impl Into<String>) -> Self {
         self.events.push(Event::warning(reason, message));
         self
     }
 
-    fn warns_once(self, known: bool, reason: &'static str, message: impl Into<String>) -> Self {
-        if known { self } else { self.warns(reason, message) }
+    fn with_warning_unless(self, known: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        if known { self } else { self.with_warning(reason, message) }
     }
 
     /// Reports a problem, with an event unless it was `known`.
-    fn reports(self, problem: ReportedProblem, reason: &'static str, known: bool, message: impl Into<String>) -> Self {
-        let mut step = self.warns_once(known, reason, message);
+    fn with_problem(
+        self,
+        problem: ReportedProblem,
+        reason: &'static str,
+        known: bool,
+        message: impl Into<String>,
+    ) -> Self {
+        let mut step = self.with_warning_unless(known, reason, message);
         step.reported.push(problem);
         step
     }
 
-    fn because(mut self, detail: impl Into<String>) -> Self {
+    fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
     /// Puts the conditions and events of an earlier phase of the same step first.
-    fn after(mut self, earlier: Step) -> Self {
+    fn after(mut self, earlier: PhaseStep) -> Self {
         self.statements.splice(0..0, earlier.statements);
         self.events.splice(0..0, earlier.events);
         self
     }
 
     /// Failed, for a reason that leads the message.
-    fn fails(self, object: &ObservedObject, type_: &str, reason: &str, message: &str) -> Self {
-        let detail = ending(object, type_, reason, message, Log::Profiler);
-        self.says(type_, Truth::False, reason, message).because(detail)
+    fn with_failure(self, object: &ObservedObject, type_: &str, reason: &str, message: &str) -> Self {
+        let detail = failure_detail(object, type_, reason, message, Log::Profiler);
+        self.with_condition(type_, Truth::False, reason, message).with_detail(detail)
     }
 }
 
@@ -152,7 +158,7 @@ pub fn is_fixed(phase: Phase) -> bool {
 /// The phase that a step begins in. A request with a Job or a result of its own is in Profiling, even if a crash kept
 /// its status from being written.
 pub fn first_phase(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> Phase {
-    match asked::phase(object).unwrap_or_default() {
+    match request::phase(object).unwrap_or_default() {
         Phase::Pending if is_own(object, job) || pending::is_delivered(object, job, output) => Phase::Profiling,
         Phase::Failed if has_unreported_job(object, job) => Phase::Profiling,
         phase => phase,
@@ -167,16 +173,16 @@ pub fn is_own(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
 /// then the status could not be written.
 fn has_unreported_job(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
     let marked = job.is_some_and(|job| job.mark.is_some());
-    !asked::has_job(object) && marked && is_own(object, job) && !is_inherited(object)
+    !request::has_job(object) && marked && is_own(object, job) && !is_inherited(object)
 }
 
 /// Goes as far as possible from the current phase, and changes the snapshot to the expected state.
-pub fn step(snapshot: &mut Snapshot) -> Step {
-    let phase = asked::phase(&snapshot.object).unwrap_or_default();
+pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
+    let phase = request::phase(&snapshot.object).unwrap_or_default();
     if snapshot.object.deleting {
         // Only an earlier operator's finalizer is removed; Steersman adds none.
         snapshot.object.finalizers.retain(|name| name != FINALIZER);
-        return Step::to(phase, &snapshot.object);
+        return PhaseStep::to(phase, &snapshot.object);
     }
     accept_spec(snapshot);
     match phase {
@@ -191,15 +197,15 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
 
 /// Marks the spec of a request that began without a mark, or whose change is permitted.
 fn accept_spec(snapshot: &mut Snapshot) {
-    if let Acceptance::Marked(mark) = asked::acceptance(&snapshot.object)
-        && asked::phase(&snapshot.object).is_some_and(is_fixed)
+    if let Acceptance::Marked(mark) = request::acceptance(&snapshot.object)
+        && request::phase(&snapshot.object).is_some_and(is_fixed)
     {
         snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
     }
 }
 
 /// The status as the next phase of the same step sees it.
-fn entered(snapshot: &mut Snapshot, phase: Phase) -> &mut DynamoGraphDeploymentRequestStatus {
+fn enter_phase(snapshot: &mut Snapshot, phase: Phase) -> &mut DynamoGraphDeploymentRequestStatus {
     let status = snapshot.object.status.get_or_insert_default();
     status.phase = Some(phase);
     status
@@ -220,30 +226,30 @@ pub fn is_inherited(object: &ObservedObject) -> bool {
 
 /// Final, unless the request failed before its first Job: then a changed spec is tried. `Succeeded` is rendered again,
 /// so that an improved text reaches old objects.
-fn failed(snapshot: &mut Snapshot) -> Step {
+fn failed(snapshot: &mut Snapshot) -> PhaseStep {
     if has_unreported_job(&snapshot.object, snapshot.job.as_ref()) {
         return pending::step(snapshot);
     }
     let stored = snapshot.object.status.clone().unwrap_or_default();
     let own_job = is_own(&snapshot.object, snapshot.job.as_ref());
-    let began = asked::has_job(&snapshot.object) || own_job || is_inherited(&snapshot.object);
+    let began = request::has_job(&snapshot.object) || own_job || is_inherited(&snapshot.object);
     let changed = stored.observed_generation != snapshot.object.generation;
     if !began && (was_invalid(&snapshot.object) || changed) {
         return pending::step(snapshot);
     }
     let object = &snapshot.object;
-    let step = Step { reported: stored.reported.clone(), ..Step::to(Phase::Failed, object) };
+    let step = PhaseStep { reported: stored.reported.clone(), ..PhaseStep::to(Phase::Failed, object) };
     if let Some((reason, message)) = profiling::verdict_of_failed(snapshot) {
         let reported = vec![profiling::failed_job(object)];
-        return Step { reported, ..step.fails(object, PROFILING, &reason, &message) };
+        return PhaseStep { reported, ..step.with_failure(object, PROFILING, &reason, &message) };
     }
     let log = if has_failed_sidecar(object) { Log::Sidecar } else { Log::Profiler };
     let first = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT].into_iter().find_map(|type_| {
         let known = conditions::find(&stored.conditions, type_)?;
         let explains = known.status == "False" && !known.message.is_empty();
-        explains.then(|| ending(object, type_, &known.reason, &known.message, log))
+        explains.then(|| failure_detail(object, type_, &known.reason, &known.message, log))
     });
-    Step { detail: first, ..step }
+    PhaseStep { detail: first, ..step }
 }
 
 fn has_failed_sidecar(object: &ObservedObject) -> bool {
@@ -254,7 +260,7 @@ fn has_failed_sidecar(object: &ObservedObject) -> bool {
         || legacy_texts::has_failed_sidecar(object)
 }
 
-const FINAL: &str = "Profiling is not tried again: delete this DGDR and create a new one.";
+const NOT_RETRIED: &str = "Profiling is not retried: delete this DGDR and create a new one.";
 
 /// The log that explains a failed profiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,30 +270,31 @@ pub(super) enum Log {
 }
 
 /// Why a request has failed, and the next step for its user.
-pub(super) fn ending(object: &ObservedObject, type_: &str, reason: &str, message: &str, log: Log) -> String {
+pub(super) fn failure_detail(object: &ObservedObject, type_: &str, reason: &str, message: &str, log: Log) -> String {
     let (namespace, name) = (&object.namespace, &object.name);
     let next = match (type_, reason) {
         // Once there was a Job, a changed spec is not profiled.
         (PROFILING, "JobCreationFailed")
-            if asked::phase(object) != Some(Phase::Profiling) && !asked::has_job(object) =>
+            if request::phase(object) != Some(Phase::Profiling) && !request::has_job(object) =>
         {
-            "Change the spec accordingly: profiling then begins anew.".to_owned()
+            "Correct the spec: profiling then starts.".to_owned()
         }
-        (PROFILING, "JobCreationFailed") => FINAL.to_owned(),
+        (PROFILING, "JobCreationFailed") => NOT_RETRIED.to_owned(),
         (PROFILING, _) => {
             let (whose, container) = match log {
-                Log::Sidecar => ("The log of output-copier", profile_job::COPIER),
-                Log::Profiler => ("The profiler's log", profile_job::PROFILER),
+                Log::Sidecar => ("See the log of output-copier", profile_job::COPIER),
+                Log::Profiler => ("See the profiler's log", profile_job::PROFILER),
             };
             let job = names::profiling_job(name);
-            format!("{whose} has more: kubectl logs -n {namespace} job/{job} -c {container}. {FINAL}")
+            format!("{whose}: kubectl logs -n {namespace} job/{job} -c {container}. {NOT_RETRIED}")
         }
         (SPEC_GENERATED, _) => format!(
-            "What the profiler delivered is in ConfigMap {}. Delete this DGDR and create a new one to profile again.",
+            "The profiler's output is in ConfigMap {}. Delete this DGDR and create a new one to profile again.",
             names::output(name)
         ),
-        (DEPLOYMENT, "DeploymentRejected") => "The graph is in status.profilingResults.selectedConfig. Change it by \
-                                               spec.overrides.dgd of a new DGDR, or create it yourself."
+        (DEPLOYMENT, "DeploymentRejected") => "The generated graph is in status.profilingResults.selectedConfig. \
+                                               Create it yourself, or create a new DGDR that corrects it with \
+                                               spec.overrides.dgd."
             .to_owned(),
         _ => return format!("{reason}: {message}"),
     };

@@ -5,39 +5,39 @@ use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_api::meta::conditions::Truth;
 use steersman_reconcile::sentences;
 
-use super::{Act, PROFILING, Step, VALIDATION, accept_spec, entered, is_own, profiling, was_invalid};
+use super::{Creation, PROFILING, PhaseStep, VALIDATION, accept_spec, enter_phase, is_own, profiling, was_invalid};
 use crate::dynamo::checks::{self, Checks, Obstacle};
 use crate::dynamo::names::{self, ACCEPTED_SPEC};
 use crate::dynamo::snapshot::{JobState, ObservedJob, ObservedObject, ObservedOutput, Snapshot};
-use crate::dynamo::{asked, hardware, legacy_texts, reported};
+use crate::dynamo::{hardware, legacy_texts, reported, request};
 
 const PREPARING: &str = "Discovering GPU hardware and preparing profiling job";
 
-pub fn step(snapshot: &mut Snapshot) -> Step {
+pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
     let job = snapshot.job.as_ref();
     // The Job was made from a valid spec, even if the spec has changed since.
     if is_own(&snapshot.object, job) {
         if let Some(mark) = job.and_then(|job| job.mark.clone()) {
             snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
         }
-        return begun(snapshot);
+        return enter_profiling(snapshot);
     }
     if is_delivered(&snapshot.object, job, snapshot.output.as_ref()) {
-        return begun(snapshot);
+        return enter_profiling(snapshot);
     }
-    let Checks { wrong, missing } = checks::before_profiling(snapshot);
-    if !wrong.is_empty() {
-        return refused(snapshot, Phase::Failed, &[wrong, missing].concat());
+    let Checks { errors, missing } = checks::before_profiling(snapshot);
+    if !errors.is_empty() {
+        return refused(snapshot, Phase::Failed, &[errors, missing].concat());
     }
-    if hardware::wanted(snapshot.object.spec.hardware.as_ref()) && snapshot.hardware.awaited {
-        return looking(snapshot);
+    if hardware::needs_discovery(snapshot.object.spec.hardware.as_ref()) && snapshot.hardware.awaited {
+        return discovering(snapshot);
     }
     if !missing.is_empty() {
         // No watch covers nodes, exporters and claims.
-        return Step { unwatched: true, ..refused(snapshot, Phase::Pending, &missing) };
+        return PhaseStep { unwatched: true, ..refused(snapshot, Phase::Pending, &missing) };
     }
     let object = &snapshot.object;
-    let pending = Step::to(Phase::Pending, object).says(
+    let pending = PhaseStep::to(Phase::Pending, object).with_condition(
         VALIDATION,
         Truth::True,
         "ValidationPassed",
@@ -46,28 +46,28 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
     if snapshot.job.is_some() {
         let name = names::profiling_job(&object.name);
         let why = format!(
-            "Job {name} belongs to somebody else, or to an earlier request of this name that is not all gone yet. \
-             Profiling begins when it is gone: kubectl delete job -n {} {name}",
+            "Job {name} exists and belongs to another owner, or to an earlier request of the same name that is still \
+             being deleted. Profiling starts once this Job is deleted: kubectl delete job -n {} {name}",
             object.namespace
         );
-        let waiting = pending.waits(PROFILING, "DiscoveringHardware", why);
-        return Step { unwatched: true, ..initialized(snapshot, waiting) };
+        let waiting = pending.with_wait(PROFILING, "DiscoveringHardware", why);
+        return PhaseStep { unwatched: true, ..initialized(snapshot, waiting) };
     }
-    let otherwise = pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING);
+    let otherwise = pending.with_condition(PROFILING, Truth::False, "DiscoveringHardware", PREPARING);
     prepare(snapshot);
     expect_job(snapshot);
-    Step { act: Act::Job, otherwise: Some(Box::new(otherwise)), ..begun(snapshot) }
+    PhaseStep { creation: Creation::Job, otherwise: Some(Box::new(otherwise)), ..enter_profiling(snapshot) }
 }
 
 /// Adds the first event of a request: the status has no generation yet, or is about a spec that was refused, which is the
 /// state `Initializing` of earlier versions.
-fn initialized(snapshot: &Snapshot, step: Step) -> Step {
+fn initialized(snapshot: &Snapshot, step: PhaseStep) -> PhaseStep {
     let object = &snapshot.object;
     let observed = object.status.as_ref().and_then(|status| status.observed_generation).unwrap_or_default();
     // Without a generation nothing can be observed, and every step would count as the first.
     let unseen = object.generation.is_some() && observed == 0;
-    let first = unseen || was_invalid(object) || asked::phase(object) == Some(Phase::Failed);
-    if first { step.announces("Initialized", "DGDR initialized successfully") } else { step }
+    let first = unseen || was_invalid(object) || request::phase(object) == Some(Phase::Failed);
+    if first { step.with_event("Initialized", "DGDR initialized successfully") } else { step }
 }
 
 /// Whether a Job has delivered and was deleted by its time to live before it was observed.
@@ -80,28 +80,26 @@ pub fn is_delivered(object: &ObservedObject, job: Option<&ObservedJob>, output: 
 }
 
 /// The step while GPUs are being discovered. After a start of the operator, a reported problem stays until then.
-fn looking(snapshot: &Snapshot) -> Step {
+fn discovering(snapshot: &Snapshot) -> PhaseStep {
     let object = &snapshot.object;
-    let step = Step { unwatched: true, ..Step::to(Phase::Pending, object) };
-    if asked::phase(object) == Some(Phase::Pending) && was_invalid(object) {
-        return Step { keeps_status: true, ..step };
+    let step = PhaseStep { unwatched: true, ..PhaseStep::to(Phase::Pending, object) };
+    if request::phase(object) == Some(Phase::Pending) && was_invalid(object) {
+        return PhaseStep { keeps_status: true, ..step };
     }
-    initialized(snapshot, step.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING))
+    initialized(snapshot, step.with_condition(PROFILING, Truth::False, "DiscoveringHardware", PREPARING))
 }
 
-fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> Step {
+fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> PhaseStep {
     let object = &snapshot.object;
     let findings: Vec<_> = obstacles.iter().map(|obstacle| obstacle.finding.clone()).collect();
     let text = sentences(&findings);
     let known = obstacles.iter().all(|obstacle| reported::contains(object, &obstacle.problem))
         || legacy_texts::has_findings(object, &text);
-    let mut step = Step::to(phase, object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone()).warns_once(
-        known,
-        "ValidationFailed",
-        text.clone(),
-    );
+    let mut step = PhaseStep::to(phase, object)
+        .with_condition(VALIDATION, Truth::False, "ValidationFailed", text.clone())
+        .with_warning_unless(known, "ValidationFailed", text.clone());
     step.reported.extend(obstacles.iter().map(|obstacle| obstacle.problem.clone()));
-    step.because(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
+    step.with_detail(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
 }
 
 /// Sets the fields that the request must have before the Job is created: the discovered hardware, and the mark of the
@@ -114,7 +112,7 @@ fn prepare(snapshot: &mut Snapshot) {
         // The API server increments the generation with every change of the spec.
         object.generation = object.generation.map(|generation| generation + 1);
     }
-    object.annotations.insert(ACCEPTED_SPEC.to_owned(), asked::mark(&object.spec));
+    object.annotations.insert(ACCEPTED_SPEC.to_owned(), request::spec_mark(&object.spec));
 }
 
 /// The expected state after the Job is created: nothing is left of an earlier one.
@@ -122,19 +120,19 @@ pub fn expect_job(snapshot: &mut Snapshot) {
     let object = &snapshot.object;
     snapshot.job = Some(ObservedJob {
         owner: Some(object.uid.clone()),
-        mark: Some(asked::mark(&object.spec)),
+        mark: Some(request::spec_mark(&object.spec)),
         state: JobState::Running,
     });
     snapshot.job_pods.clear();
     snapshot.output = None;
 }
 
-fn begun(snapshot: &mut Snapshot) -> Step {
-    let begun = initialized(snapshot, Step::to(Phase::Profiling, &snapshot.object))
-        .says(VALIDATION, Truth::True, "ValidationPassed", "DGDR spec validation passed")
-        .announces("ProfilingJobCreated", "Profiling job created");
+fn enter_profiling(snapshot: &mut Snapshot) -> PhaseStep {
+    let begun = initialized(snapshot, PhaseStep::to(Phase::Profiling, &snapshot.object))
+        .with_condition(VALIDATION, Truth::True, "ValidationPassed", "DGDR spec validation passed")
+        .with_event("ProfilingJobCreated", "Profiling job created");
     let job_name = names::profiling_job(&snapshot.object.name);
-    let status = entered(snapshot, Phase::Profiling);
+    let status = enter_phase(snapshot, Phase::Profiling);
     status.profiling_phase = Some(ProfilingPhase::Initializing);
     status.profiling_job_name = Some(job_name);
     accept_spec(snapshot);

@@ -10,20 +10,20 @@ use crate::pods::{
     WaitingKind, last_log_line, problems,
 };
 
-const PULL_FOR_JOB: &str = "Check the image's name and tag, and the Secret to pull it with: the pod goes on by itself once \
-                            the image can be pulled. To use another image, delete this DGDR and create a new one.";
-const PULL_FOR_GRAPH: &str = "Check the image's name and tag in the DGD, and the Secret to pull it with; the pod goes \
-                              on by itself once the image can be pulled.";
-const CLAIM_MISSING: &str = "Create a PersistentVolumeClaim of that name; the pod is scheduled once it is there.";
-const CLAIM_UNBOUND: &str = "The events of the claim say why (kubectl describe pvc): it needs a volume, or a StorageClass that \
-                             provides one. The pod is scheduled once the claim is bound.";
-const NO_NODE: &str = "Free or add what is lacking. To place it elsewhere, delete this DGDR and create a new one with \
-                       tolerations or nodeSelector in spec.overrides.profilingJob.";
-const CONFIG: &str = "Create the Secret or ConfigMap that it names; the container starts once it is there.";
-const CRASH: &str = "Look into its log; it is started again and again.";
+const PULL_FOR_JOB: &str = "Check the name and tag of the image, and the image pull Secret. The pod starts once the \
+                            image can be pulled. To use another image, delete this DGDR and create a new one.";
+const PULL_FOR_GRAPH: &str = "Check the name and tag of the image in the DGD, and the image pull Secret. The pod \
+                              starts once the image can be pulled.";
+const CLAIM_MISSING: &str = "Create a PersistentVolumeClaim of that name; the pod is scheduled once it exists.";
+const CLAIM_UNBOUND: &str = "The claim needs a volume, or a StorageClass that provides one; its events show the cause \
+                             (kubectl describe pvc). The pod is scheduled once the claim is bound.";
+const NO_NODE: &str = "Free or add the missing resources. To use other nodes, delete this DGDR and create a new one \
+                       with tolerations or nodeSelector in spec.overrides.profilingJob.template.spec.";
+const CONFIG: &str = "Create the Secret or ConfigMap that the message names; the container starts once it exists.";
+const CRASH: &str = "See the log of the container; Kubernetes restarts it after each crash.";
 
 /// A problem with its text. The text names the pod, which no successor of it shares, and quotes other programs unchanged.
-pub struct Explained {
+pub struct PodProblem {
     pub pod: String,
     /// Absent for the pod as a whole.
     container: Option<String>,
@@ -33,7 +33,7 @@ pub struct Explained {
     remedy: &'static str,
 }
 
-impl Explained {
+impl PodProblem {
     pub fn sentence(&self) -> String {
         steersman_reconcile::join_sentences(&self.message, self.remedy)
     }
@@ -55,20 +55,20 @@ impl Explained {
 
 /// The problem of a Job's pods to report: the first one, but an image that cannot be pulled comes before all others, because its
 /// container cannot report anything else.
-pub fn of_job(pods: &[ObservedPod]) -> Option<Explained> {
-    explained(pods, PULL_FOR_JOB).min_by_key(|problem| !problem.is_image_pull)
+pub fn of_job(pods: &[ObservedPod]) -> Option<PodProblem> {
+    explain_all(pods, PULL_FOR_JOB).min_by_key(|problem| !problem.is_image_pull)
 }
 
 /// Containers of a graph whose image cannot be pulled.
-pub fn pulls_of_graph(pods: &[ObservedPod]) -> Vec<Explained> {
-    explained(pods, PULL_FOR_GRAPH).filter(|problem| problem.is_image_pull).collect()
+pub fn pulls_of_graph(pods: &[ObservedPod]) -> Vec<PodProblem> {
+    explain_all(pods, PULL_FOR_GRAPH).filter(|problem| problem.is_image_pull).collect()
 }
 
-fn explained(pods: &[ObservedPod], pull: &'static str) -> impl Iterator<Item = Explained> {
+fn explain_all(pods: &[ObservedPod], pull: &'static str) -> impl Iterator<Item = PodProblem> {
     problems(pods).filter_map(move |(pod, problem)| explain(&pod.name, problem, pull))
 }
 
-fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<Explained> {
+fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<PodProblem> {
     let is_image_pull = problem.is_waiting(WaitingKind::ImagePull);
     let (container, message, remedy) = match problem {
         StartupProblem::Unschedulable { kind, message } => {
@@ -77,7 +77,7 @@ fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<Exp
                 Unschedulable::ClaimUnbound => CLAIM_UNBOUND,
                 Unschedulable::NoNode => NO_NODE,
             };
-            (None, format!("pod {pod} has no node: {message}"), remedy)
+            (None, format!("pod {pod} cannot be scheduled: {message}"), remedy)
         }
         StartupProblem::Container { name, cause: ContainerCause::Waiting(kind, waiting), .. } => {
             let remedy = match kind {
@@ -95,7 +95,7 @@ fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<Exp
         // The Job reports how its pods end, and the graph how its components do.
         StartupProblem::Container { cause: ContainerCause::Ended(_), .. } => return None,
     };
-    Some(Explained { pod: pod.to_owned(), container, is_image_pull, message, remedy })
+    Some(PodProblem { pod: pod.to_owned(), container, is_image_pull, message, remedy })
 }
 
 /// Why a running Job may yield no result: only the sidecar delivers it.
@@ -103,25 +103,27 @@ pub fn undelivered(object: &ObservedObject, pods: &[ObservedPod]) -> Option<Stri
     let (namespace, job) = (&object.namespace, names::profiling_job(&object.name));
     // The Job itself reports or replaces a pod that has ended as a whole.
     let pods = pods.iter().filter(|pod| pod.phase == "Running");
-    pods.filter_map(|pod| Some((pod, named(pod, PROFILER)?, named(pod, COPIER)?))).find_map(|(pod, profiler, copier)| {
-        let log = format!("kubectl logs -n {namespace} {} -c {COPIER}", pod.name);
-        match (&profiler.terminated, &copier.terminated) {
-            (None, Some(Terminated { exit_code, reason, message })) => Some(format!(
-                "pod {} container {COPIER} ended with exit code {exit_code}{} before the profiler: what the profiler comes to \
-                 cannot be delivered{}. Its log says why: {log}. To profile anew without waiting for the end, delete the \
-                 Job: kubectl delete job -n {namespace} {job}",
-                pod.name,
-                in_brackets(reason),
-                because(last_log_line(message))
-            )),
-            (Some(Terminated { exit_code, reason, .. }), None) => Some(format!(
-                "The profiler has ended with exit code {exit_code}{}; container {COPIER} has not delivered its result yet. If \
-                 this lasts, the log says why: {log}",
-                in_brackets(reason)
-            )),
-            _ => None,
-        }
-    })
+    pods.filter_map(|pod| Some((pod, named(pod, PROFILER)?, named(pod, COPIER)?))).find_map(
+        |(pod, profiler, copier)| {
+            let log = format!("kubectl logs -n {namespace} {} -c {COPIER}", pod.name);
+            match (&profiler.terminated, &copier.terminated) {
+                (None, Some(Terminated { exit_code, reason, message })) => Some(format!(
+                    "pod {} container {COPIER} ended with exit code {exit_code}{} before the profiler, so the result \
+                 cannot be delivered{}. See its log: {log}. To profile again without waiting for the profiler to end, \
+                 delete the Job: kubectl delete job -n {namespace} {job}",
+                    pod.name,
+                    in_brackets(reason),
+                    because(last_log_line(message))
+                )),
+                (Some(Terminated { exit_code, reason, .. }), None) => Some(format!(
+                    "The profiler ended with exit code {exit_code}{}; container {COPIER} has not delivered its result \
+                 yet. If this does not change, see the log: {log}",
+                    in_brackets(reason)
+                )),
+                _ => None,
+            }
+        },
+    )
 }
 
 fn named<'a>(pod: &'a ObservedPod, name: &str) -> Option<&'a ObservedContainer> {

@@ -4,12 +4,12 @@ use steersman_api::dynamo::v1beta1::{ParetoConfig, Phase, ProfilingPhase, Profil
 use steersman_api::meta::conditions::Truth;
 
 use super::{
-    Act, Log, PROFILING, PROFILING_CHECK_FAILED, SPEC_GENERATED, Step, deploying, ending, entered, is_own, pending,
-    pods, stored_reason,
+    Creation, Log, PROFILING, PROFILING_CHECK_FAILED, PhaseStep, SPEC_GENERATED, deploying, enter_phase,
+    failure_detail, is_own, pending, pods, stored_reason,
 };
-use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
 use crate::dynamo::profile_job::{COPIER, PROFILER};
+use crate::dynamo::request::{self, Acceptance};
 use crate::dynamo::snapshot::{JobState, ObservedObject, ObservedOutput, Snapshot};
 use crate::dynamo::{graph, legacy_texts, reported};
 use crate::pods::{ObservedPod, failure as pod_failure};
@@ -19,20 +19,20 @@ const RUNNING: &str = "Profiling is in progress";
 const STARTING: &str = "Waiting for the pod of the profiling Job to start";
 const NO_DETAILS: &str = "profiler reported failure (no details available)";
 
-pub fn step(snapshot: &mut Snapshot) -> Step {
+pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
     // An earlier operator may not have stored the name of the Job, without which a failure would count as one before
     // profiling.
     let job_name = names::profiling_job(&snapshot.object.name);
-    entered(snapshot, Phase::Profiling).profiling_job_name.get_or_insert(job_name);
+    enter_phase(snapshot, Phase::Profiling).profiling_job_name.get_or_insert(job_name);
     match state(snapshot) {
-        State::Running => running(snapshot),
-        State::Failed(job) => failed(snapshot, job.as_deref()),
-        State::Ended => ended(snapshot),
-        State::Gone => gone(snapshot),
+        ProfilingState::Running => running(snapshot),
+        ProfilingState::Failed(job) => failed(snapshot, job.as_deref()),
+        ProfilingState::Ended => ended(snapshot),
+        ProfilingState::Gone => gone(snapshot),
     }
 }
 
-enum State {
+enum ProfilingState {
     Running,
     /// Message of the Job, if the profiler gave no verdict.
     Failed(Option<String>),
@@ -40,7 +40,7 @@ enum State {
     Gone,
 }
 
-fn state(snapshot: &Snapshot) -> State {
+fn state(snapshot: &Snapshot) -> ProfilingState {
     let object = &snapshot.object;
     let output = output(snapshot);
     let verdict = output.and_then(|output| output.data.get("profiler_status")).map(String::as_str);
@@ -51,17 +51,17 @@ fn state(snapshot: &Snapshot) -> State {
         (Some(JobState::Running | JobState::Suspended), Some("success"))
             if has_result && snapshot.job_pods.iter().any(|pod| pod.phase == "Failed") =>
         {
-            State::Ended
+            ProfilingState::Ended
         }
-        (Some(JobState::Running | JobState::Suspended), _) => State::Running,
-        (Some(JobState::Complete | JobState::Failed(_)) | None, Some("failed")) => State::Failed(None),
-        (Some(JobState::Failed(_)), Some("success")) if has_result => State::Ended,
-        (Some(JobState::Failed(message)), _) => State::Failed(Some(message.clone())),
-        (Some(JobState::Complete), _) => State::Ended,
+        (Some(JobState::Running | JobState::Suspended), _) => ProfilingState::Running,
+        (Some(JobState::Complete | JobState::Failed(_)) | None, Some("failed")) => ProfilingState::Failed(None),
+        (Some(JobState::Failed(_)), Some("success")) if has_result => ProfilingState::Ended,
+        (Some(JobState::Failed(message)), _) => ProfilingState::Failed(Some(message.clone())),
+        (Some(JobState::Complete), _) => ProfilingState::Ended,
         // A Job may be deleted by its time to live before it was observed; its result counts.
-        (None, Some("success")) => State::Ended,
-        (None, _) if has_result => State::Ended,
-        (None, _) => State::Gone,
+        (None, Some("success")) => ProfilingState::Ended,
+        (None, _) if has_result => ProfilingState::Ended,
+        (None, _) => ProfilingState::Gone,
     }
 }
 
@@ -73,20 +73,20 @@ fn output(snapshot: &Snapshot) -> Option<&ObservedOutput> {
 }
 
 pub fn has_result(object: &ObservedObject, output: &ObservedOutput) -> bool {
-    graph::key(&output.data, asked::simulated(&object.spec)).is_some()
+    graph::key(&output.data, request::uses_mocker(&object.spec)).is_some()
 }
 
 /// The sub-phase that the profiler reports. None: it reports none, or an unknown one.
-fn relayed(output: Option<&ObservedOutput>) -> Option<ProfilingPhase> {
-    parsed(output?.data.get("phase")?)
+fn reported_phase(output: Option<&ObservedOutput>) -> Option<ProfilingPhase> {
+    parse_phase(output?.data.get("phase")?)
 }
 
-fn parsed(phase: &str) -> Option<ProfilingPhase> {
+fn parse_phase(phase: &str) -> Option<ProfilingPhase> {
     serde_json::from_value(phase.into()).ok()
 }
 
 /// Reason of the condition for a sub-phase.
-fn word(phase: ProfilingPhase) -> &'static str {
+fn condition_reason(phase: ProfilingPhase) -> &'static str {
     match phase {
         ProfilingPhase::Initializing => "Initializing",
         ProfilingPhase::SweepingPrefill => "SweepingPrefill",
@@ -98,35 +98,35 @@ fn word(phase: ProfilingPhase) -> &'static str {
     }
 }
 
-fn running(snapshot: &Snapshot) -> Step {
+fn running(snapshot: &Snapshot) -> PhaseStep {
     let (object, output) = (&snapshot.object, output(snapshot));
     let known = object.status.as_ref().and_then(|status| status.profiling_phase);
     // Without any output, the stored sub-phase is that of an earlier Job.
     let known = known.filter(|_| output.is_some());
-    let phase = relayed(output).or(known).unwrap_or(ProfilingPhase::Initializing);
-    let step = Step { profiling_phase: Some(phase), ..Step::to(Phase::Profiling, object) };
+    let phase = reported_phase(output).or(known).unwrap_or(ProfilingPhase::Initializing);
+    let step = PhaseStep { profiling_phase: Some(phase), ..PhaseStep::to(Phase::Profiling, object) };
     if let Some(problem) = pods::of_job(&snapshot.job_pods) {
-        let step = step.waits(PROFILING, word(phase), problem.sentence());
+        let step = step.with_wait(PROFILING, condition_reason(phase), problem.sentence());
         return if problem.is_image_pull { deploying::report_pull(object, step, &problem) } else { step };
     }
     let verdict = output.is_some_and(|output| output.data.contains_key("profiler_status"));
     if let Some(text) = pods::undelivered(object, &snapshot.job_pods).filter(|_| !verdict) {
-        return step.waits(PROFILING, word(phase), text);
+        return step.with_wait(PROFILING, condition_reason(phase), text);
     }
     if snapshot.job.as_ref().is_some_and(|job| job.state == JobState::Suspended) {
-        let text = "The profiling Job is suspended. It goes on when spec.suspend of the Job is set to false.";
-        return step.waits(PROFILING, word(phase), text);
+        let text = "The profiling Job is suspended. To resume it, set spec.suspend of the Job to false.";
+        return step.with_wait(PROFILING, condition_reason(phase), text);
     }
-    let message = output.and_then(|output| asked::given(output.data.get("message").map(String::as_str)));
+    let message = output.and_then(|output| request::non_empty(output.data.get("message").map(String::as_str)));
     match (phase, message) {
         (ProfilingPhase::Initializing, None) if snapshot.job_pods.iter().any(|pod| pod.phase != "Pending") => {
-            step.says(PROFILING, Truth::False, "ProfilingRunning", RUNNING)
+            step.with_condition(PROFILING, Truth::False, "ProfilingRunning", RUNNING)
         }
         (ProfilingPhase::Initializing, None) => {
-            step.waits(PROFILING, "Initializing", starting(object, snapshot.job_pods.first()))
+            step.with_wait(PROFILING, "Initializing", starting(object, snapshot.job_pods.first()))
         }
-        (phase, None) => step.says(PROFILING, Truth::False, word(phase), RUNNING),
-        (phase, Some(message)) => step.waits(PROFILING, word(phase), message),
+        (phase, None) => step.with_condition(PROFILING, Truth::False, condition_reason(phase), RUNNING),
+        (phase, Some(message)) => step.with_wait(PROFILING, condition_reason(phase), message),
     }
 }
 
@@ -135,17 +135,17 @@ fn starting(object: &ObservedObject, pod: Option<&ObservedPod>) -> String {
     let namespace = &object.namespace;
     match pod {
         None => format!(
-            "{STARTING}. If none comes, the events of the Job say why: kubectl describe job -n {namespace} {}",
+            "{STARTING}. If no pod is created, see the events of the Job: kubectl describe job -n {namespace} {}",
             names::profiling_job(&object.name)
         ),
         Some(ObservedPod { name, .. }) => {
-            format!("{STARTING}. If it does not, its events say why: kubectl describe pod -n {namespace} {name}")
+            format!("{STARTING}. If it does not start, see its events: kubectl describe pod -n {namespace} {name}")
         }
     }
 }
 
 /// Fails by the profiler's verdict, or the Job's if there is none.
-fn failed(snapshot: &Snapshot, job: Option<&str>) -> Step {
+fn failed(snapshot: &Snapshot, job: Option<&str>) -> PhaseStep {
     let object = &snapshot.object;
     let (reason, mut message) = (failed_reason(snapshot), verdict(snapshot));
     let mut problem = failed_job(object);
@@ -160,9 +160,11 @@ fn failed(snapshot: &Snapshot, job: Option<&str>) -> Step {
         }
     }
     let log = if problem.container.as_deref() == Some(COPIER) { Log::Sidecar } else { Log::Profiler };
-    let step = Step { profiling_phase: None, reported: vec![problem], ..Step::to(Phase::Failed, object) };
-    let detail = ending(object, PROFILING, &reason, &message, log);
-    step.says(PROFILING, Truth::False, &reason, message.clone()).because(detail).warns(PROFILING_CHECK_FAILED, message)
+    let step = PhaseStep { profiling_phase: None, reported: vec![problem], ..PhaseStep::to(Phase::Failed, object) };
+    let detail = failure_detail(object, PROFILING, &reason, &message, log);
+    step.with_condition(PROFILING, Truth::False, &reason, message.clone())
+        .with_detail(detail)
+        .with_warning(PROFILING_CHECK_FAILED, message)
 }
 
 /// The entry of a failed profiling in `status.reported`.
@@ -173,12 +175,13 @@ pub fn failed_job(object: &ObservedObject) -> ReportedProblem {
 /// The reason names the sub-phase that failed.
 fn failed_reason(snapshot: &Snapshot) -> String {
     let known = snapshot.object.status.as_ref().and_then(|status| status.profiling_phase);
-    let phase = relayed(output(snapshot)).or(known).filter(|phase| *phase != ProfilingPhase::Done);
-    phase.map_or_else(|| "ProfilingFailed".to_owned(), |phase| format!("{}Failed", word(phase)))
+    let phase = reported_phase(output(snapshot)).or(known).filter(|phase| *phase != ProfilingPhase::Done);
+    phase.map_or_else(|| "ProfilingFailed".to_owned(), |phase| format!("{}Failed", condition_reason(phase)))
 }
 
 fn verdict(snapshot: &Snapshot) -> String {
-    let error = output(snapshot).and_then(|output| asked::given(output.data.get("profiler_error").map(String::as_str)));
+    let error =
+        output(snapshot).and_then(|output| request::non_empty(output.data.get("profiler_error").map(String::as_str)));
     format!("profiling failed: {}", error.unwrap_or(NO_DETAILS))
 }
 
@@ -190,7 +193,7 @@ pub fn verdict_of_failed(snapshot: &Snapshot) -> Option<(String, String)> {
         return None;
     }
     // The status no longer has the sub-phase; the stored reason still names it.
-    let reason = if relayed(Some(output)).is_some() { failed_reason(snapshot) } else { reason.to_owned() };
+    let reason = if reported_phase(Some(output)).is_some() { failed_reason(snapshot) } else { reason.to_owned() };
     Some((reason, verdict(snapshot)))
 }
 
@@ -198,117 +201,129 @@ pub fn verdict_of_failed(snapshot: &Snapshot) -> Option<(String, String)> {
 fn is_failed_reason(reason: &str) -> bool {
     // NVIDIA's operator names a sub-phase as its status does, and has a reason for the last one.
     let phase = reason.strip_suffix("Failed");
-    phase.is_some_and(|phase| ["Profiling", "Completed"].contains(&phase) || parsed(phase).is_some())
+    phase.is_some_and(|phase| ["Profiling", "Completed"].contains(&phase) || parse_phase(phase).is_some())
 }
 
 /// Names the missing keys of an output with other manifests, or with a success and no manifest. All keys are delivered
 /// at once, so that the missing ones will not follow.
-fn lacking(object: &ObservedObject, output: &ObservedOutput) -> Option<String> {
+fn missing_manifests(object: &ObservedObject, output: &ObservedOutput) -> Option<String> {
     let success = output.data.get("profiler_status").is_some_and(|verdict| verdict == "success");
     let others: Vec<&str> = graph::EARLIER.into_iter().filter(|key| output.data.contains_key(*key)).collect();
     if has_result(object, output) || (others.is_empty() && !success) {
         return None;
     }
-    let simulated = asked::simulated(&object.spec);
+    let simulated = request::uses_mocker(&object.spec);
     let wanted = if simulated { graph::EARLIER[0] } else { graph::EARLIER[1] };
     let delivered = if others.is_empty() { "no manifests".to_owned() } else { others.join(" and ") };
     Some(format!(
-        "the profiler delivered {delivered}, where {} or {wanted} is needed (spec.features.mocker.enabled is {simulated})",
+        "the profiler delivered {delivered}, but {} or {wanted} is required (spec.features.mocker.enabled is \
+         {simulated})",
         graph::FINAL
     ))
 }
 
-fn ungenerated(object: &ObservedObject, why: String) -> Step {
-    let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, object) };
-    step.says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
-        .fails(object, SPEC_GENERATED, "GenerationFailed", &why)
-        .warns("GenerationFailed", why)
+fn generation_failed(object: &ObservedObject, why: String) -> PhaseStep {
+    let step = PhaseStep { profiling_phase: None, ..PhaseStep::to(Phase::Failed, object) };
+    step.with_condition(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
+        .with_failure(object, SPEC_GENERATED, "GenerationFailed", &why)
+        .with_warning("GenerationFailed", why)
 }
 
-fn ended(snapshot: &mut Snapshot) -> Step {
+fn ended(snapshot: &mut Snapshot) -> PhaseStep {
     let object = &snapshot.object;
     let output = output(snapshot);
-    if let Some(why) = output.and_then(|output| lacking(object, output)) {
-        return ungenerated(object, why);
+    if let Some(why) = output.and_then(|output| missing_manifests(object, output)) {
+        return generation_failed(object, why);
     }
     let Some(output) = output.filter(|output| has_result(object, output)) else {
         let text = format!(
-            "The profiling Job has ended; ConfigMap {} with its result is awaited. If it does not come, see the log of \
-             container output-copier: kubectl logs -n {} job/{} -c output-copier",
+            "The profiling Job has ended; waiting for ConfigMap {} with its result. If the ConfigMap is not created, \
+             see the log of container output-copier: kubectl logs -n {} job/{} -c output-copier",
             names::output(&object.name),
             object.namespace,
             names::profiling_job(&object.name)
         );
         let phase = object.status.as_ref().and_then(|status| status.profiling_phase);
-        let reason = word(phase.unwrap_or(ProfilingPhase::Initializing));
-        return Step::to(Phase::Profiling, object).waits(PROFILING, reason, text);
+        let reason = condition_reason(phase.unwrap_or(ProfilingPhase::Initializing));
+        return PhaseStep::to(Phase::Profiling, object).with_wait(PROFILING, reason, text);
     };
     match graph::generate(object, output) {
         Ok(generated) => deliver(snapshot, generated),
-        Err(why) => ungenerated(object, why),
+        Err(why) => generation_failed(object, why),
     }
 }
 
 /// Stores the generated graph in the request, and continues with it.
-fn deliver(snapshot: &mut Snapshot, generated: graph::Generated) -> Step {
+fn deliver(snapshot: &mut Snapshot, generated: graph::GeneratedGraph) -> PhaseStep {
     // If the spec has changed, it does not decide about a graph that was made from another spec.
-    let apply = asked::auto_apply(&snapshot.object) && asked::acceptance(&snapshot.object) != Acceptance::Changed;
+    let apply = request::auto_apply(&snapshot.object) && request::acceptance(&snapshot.object) != Acceptance::Changed;
     let (phase, message) = if apply {
         (Phase::Deploying, GENERATED.to_owned())
     } else {
         (Phase::Ready, format!("Generated spec is available in annotation {GENERATED_GRAPH}"))
     };
-    let mut step = Step::to(phase, &snapshot.object)
-        .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
-        .says(SPEC_GENERATED, Truth::True, "SpecGenerated", message)
-        .announces("SpecGenerated", GENERATED);
+    let mut step = PhaseStep::to(phase, &snapshot.object)
+        .with_condition(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
+        .with_condition(SPEC_GENERATED, Truth::True, "SpecGenerated", message)
+        .with_event("SpecGenerated", GENERATED);
     if !generated.skipped.is_empty() {
         let text = format!(
-            "Not created from the profiling output: {}. Only ConfigMaps are; create the others yourself if the graph needs them.",
+            "Not created from the profiling output: {}. Only ConfigMaps are created; create the others yourself if \
+             the graph needs them.",
             generated.skipped.join(", ")
         );
-        step = step.warns("AdditionalResourcesSkipped", text);
+        step = step.with_warning("AdditionalResourcesSkipped", text);
     }
     let name = generated.name().to_owned();
-    let graph::Generated { graph, text, additional, pareto, .. } = generated;
+    let graph::GeneratedGraph { graph, text, additional, pareto, .. } = generated;
     snapshot.object.annotations.insert(GENERATED_GRAPH.to_owned(), text);
     snapshot.object.annotations.insert(ADDITIONAL.to_owned(), additional);
-    let status = entered(snapshot, phase);
+    let status = enter_phase(snapshot, phase);
     status.profiling_phase = None;
     status.dgd_name = Some(name);
     let pareto = pareto.into_iter().map(|config| ParetoConfig { config }).collect();
     status.profiling_results = Some(ProfilingResults { selected_config: Some(graph), pareto });
-    let next = if apply { deploying::step(snapshot) } else { deploying::offered(&snapshot.object) };
+    let next = if apply { deploying::step(snapshot) } else { deploying::await_approval(&snapshot.object) };
     next.after(step)
 }
 
 /// The Job was deleted before it delivered. It is created again: only the profiler can report that there is no result.
-fn gone(snapshot: &mut Snapshot) -> Step {
+fn gone(snapshot: &mut Snapshot) -> PhaseStep {
     let object = &snapshot.object;
-    let step = Step { profiling_phase: Some(ProfilingPhase::Initializing), ..Step::to(Phase::Profiling, object) };
+    let step =
+        PhaseStep { profiling_phase: Some(ProfilingPhase::Initializing), ..PhaseStep::to(Phase::Profiling, object) };
     let name = names::profiling_job(&object.name);
     if snapshot.job.is_some() {
         let text = format!(
-            "Job {name} belongs to somebody else. Profiling begins anew when it is gone: kubectl delete job -n {} {name}",
+            "Job {name} exists and belongs to another owner. Profiling starts again once this Job is deleted: kubectl \
+             delete job -n {} {name}",
             object.namespace
         );
-        return Step { unwatched: true, ..step.waits(PROFILING, "Initializing", text) };
+        return PhaseStep { unwatched: true, ..step.with_wait(PROFILING, "Initializing", text) };
     }
-    if asked::acceptance(object) == Acceptance::Changed {
-        let text = format!("jobs.batch \"{name}\" not found, and the spec is not the one that profiling began with");
-        return step.waits(PROFILING, "Initializing", text);
+    if request::acceptance(object) == Acceptance::Changed {
+        let text = format!(
+            "jobs.batch \"{name}\" not found, and the spec has changed since profiling started. Change \
+                            the spec back to profile again, or delete this DGDR and create a new one."
+        );
+        return step.with_wait(PROFILING, "Initializing", text);
     }
-    let text = format!("jobs.batch \"{name}\" not found; profiling begins anew");
+    let text = format!("jobs.batch \"{name}\" not found; profiling starts again");
     let problem = reported::about("ProfilingJobDeleted", "Job", &name);
     let known = reported::contains(object, &problem)
         || stored_reason(object, PROFILING) == Some("JobCreationFailed")
-        || legacy_texts::has_deleted_job(object, &text);
-    let gone = step.waits(PROFILING, "Initializing", text.clone()).reports(problem, "ProfilingJobDeleted", known, text);
+        || legacy_texts::has_deleted_job(object, &name);
+    let gone = step.with_wait(PROFILING, "Initializing", text.clone()).with_problem(
+        problem,
+        "ProfilingJobDeleted",
+        known,
+        text,
+    );
     // The Job cannot be created without an image.
-    if asked::image_or(&object.spec, snapshot.settings.default_image.as_deref()).is_none() {
+    if request::image_or(&object.spec, snapshot.settings.default_image.as_deref()).is_none() {
         return gone;
     }
     pending::expect_job(snapshot);
     let events = gone.events.clone();
-    Step { events, act: Act::Job, otherwise: Some(Box::new(gone)), ..running(snapshot) }
+    PhaseStep { events, creation: Creation::Job, otherwise: Some(Box::new(gone)), ..running(snapshot) }
 }

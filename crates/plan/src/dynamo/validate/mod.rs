@@ -1,7 +1,7 @@
 //! Decides on admission of a request, by the rules of the plan.
 
-pub mod filled;
-mod fixed;
+mod immutable_spec;
+pub mod operator_values;
 mod problem;
 pub mod remarks;
 pub mod rules;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_reconcile::{DecodeError, FieldError, Message, decode, message, path};
 
-use super::asked;
+use super::request;
 use super::snapshot::ObservedObject;
 
-use filled::Filled;
+use operator_values::OperatorValues;
 
 pub use version::has_version;
 
@@ -27,9 +27,9 @@ const PLANNER: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner";
 
 /// The profiler's default image: the configured one, or the planner of this version of Dynamo. None: the version is
 /// invalid.
-pub fn default_image(given: Option<&str>, dynamo: &str) -> Option<String> {
+pub fn default_image(configured: Option<&str>, dynamo: &str) -> Option<String> {
     let planner = || version::canonical(dynamo).map(|version| format!("{PLANNER}:{version}"));
-    asked::given(given).map(str::to_owned).or_else(planner)
+    request::non_empty(configured).map(str::to_owned).or_else(planner)
 }
 
 /// The image to set in a new request: its only default besides those of the schema. None: it has one, or there is no
@@ -65,16 +65,16 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     };
     // A stored request that cannot be read has no errors to compare with.
     let before = old.and_then(|old| read(old).ok());
-    let known = before.as_ref().map(|before| rules::wrong(before, facts)).unwrap_or_default();
-    let stands = |error: &FieldError| {
+    let known = before.as_ref().map(|before| rules::errors(before, facts)).unwrap_or_default();
+    let is_unchanged = |error: &FieldError| {
         let touched = before.as_ref().is_none_or(|before| touches(before, &object, error));
         known.contains(error) && !touched
     };
-    let (left, mut errors): (Vec<_>, Vec<_>) = rules::wrong(&object, facts).into_iter().partition(stands);
-    let filled = old.map(|old| Filled::of(old, new, facts)).unwrap_or_default();
-    errors.extend(before.as_ref().and_then(|before| fixed::refusal(before, &object, &filled)));
+    let (left, mut errors): (Vec<_>, Vec<_>) = rules::errors(&object, facts).into_iter().partition(is_unchanged);
+    let operator_values = old.map(|old| OperatorValues::of(old, new, facts)).unwrap_or_default();
+    errors.extend(before.as_ref().and_then(|before| immutable_spec::refusal(before, &object, &operator_values)));
     let mut warnings: Vec<Message> = left.iter().map(FieldError::text).collect();
-    warnings.extend(before.as_ref().and_then(in_vain));
+    warnings.extend(before.as_ref().and_then(change_without_effect));
     warnings.extend(remarks::remarks(&object).iter().map(FieldError::explanation));
     Review { errors, warnings }
 }
@@ -82,16 +82,16 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
 /// Another image needs another version, and enabling the deployment needs one.
 fn touches(before: &ObservedObject, after: &ObservedObject, error: &FieldError) -> bool {
     let version = |object: &ObservedObject| object.spec.runtime_version_override.clone().unwrap_or_default();
-    let activated = !asked::auto_apply(before) && asked::auto_apply(after);
+    let activated = !request::auto_apply(before) && request::auto_apply(after);
     let others = before.spec.image != after.spec.image || version(before) != version(after);
     error.path == path!(spec.runtimeVersionOverride) && (others || activated)
 }
 
-fn in_vain(before: &ObservedObject) -> Option<Message> {
-    (asked::phase(before) == Some(Phase::Failed) && asked::has_job(before)).then(|| {
+fn change_without_effect(before: &ObservedObject) -> Option<Message> {
+    (request::phase(before) == Some(Phase::Failed) && request::has_job(before)).then(|| {
         message![
             path!(spec),
-            ": this request has failed after its profiling began, and a change does not begin it anew. Delete and recreate it."
+            ": this request failed after profiling started, so a change has no effect. Delete and recreate it."
         ]
     })
 }
@@ -100,7 +100,7 @@ fn in_vain(before: &ObservedObject) -> Option<Message> {
 fn read(object: &Value) -> Result<ObservedObject, Box<FieldError>> {
     let spec = decode(&object["spec"], "spec").map_err(|DecodeError { path, cause }| {
         let remedy = "Compare it with `kubectl explain dgdr.spec --recursive`.";
-        Box::new(problem::invalid(path, None, format!("cannot be read: {cause}"), remedy))
+        Box::new(problem::invalid(path, None, format!("cannot be decoded: {cause}"), remedy))
     })?;
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
@@ -124,7 +124,7 @@ fn read(object: &Value) -> Result<ObservedObject, Box<FieldError>> {
 fn status(status: &Value) -> DynamoGraphDeploymentRequestStatus {
     DynamoGraphDeploymentRequestStatus {
         phase: serde_json::from_value(status["phase"].clone()).ok(),
-        profiling_job_name: asked::given(status["profilingJobName"].as_str()).map(str::to_owned),
+        profiling_job_name: request::non_empty(status["profilingJobName"].as_str()).map(str::to_owned),
         ..DynamoGraphDeploymentRequestStatus::default()
     }
 }

@@ -5,7 +5,7 @@ use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec};
 use steersman_reconcile::{FieldError, FieldPath, Message, message, path};
 
 use super::version::of_image;
-use crate::dynamo::asked::{self, CONFIG_MAP_REF, Kept};
+use crate::dynamo::request::{self, AlphaFields, CONFIG_MAP_REF};
 use crate::dynamo::snapshot::ObservedObject;
 use crate::dynamo::{graph, names, profile_job};
 
@@ -18,20 +18,20 @@ const POD_NAME_LIMIT: usize = 45;
 /// A component of every graph.
 const FRONTEND: &str = "Frontend";
 /// The longest component name of the profiler.
-const LONGEST: &str = "VllmPrefillWorker";
+const LONGEST_COMPONENT: &str = "VllmPrefillWorker";
 
 pub fn remarks(object: &ObservedObject) -> Vec<FieldError> {
     let spec = &object.spec;
-    let kept = asked::kept(object);
+    let alpha = request::alpha_fields(object);
     let found = [
         long_graph_name(object),
         two_loads(spec),
         two_targets(spec),
         not_positive(spec),
-        preferred_in_vain(spec),
-        mounted_in_vain(&kept),
-        kept_in_vain(&kept),
-        unreadable(&kept),
+        ignored_optimization_type(spec),
+        unread_config_map(&alpha),
+        ignored_alpha_fields(&alpha),
+        unreadable_annotations(&alpha),
         ignored_overrides(spec),
         unknown_override(spec),
         early_override(spec),
@@ -52,9 +52,9 @@ fn stated(
 
 /// The profiler chooses the components. One with a shorter name may fit, and older profilers do not check at all.
 fn long_graph_name(object: &ObservedObject) -> Option<FieldError> {
-    let graph = names::graph(&object.name, asked::graph_override(&object.spec));
+    let graph = names::graph(&object.name, request::graph_override(&object.spec));
     let vllm = matches!(object.spec.backend, None | Some(Backend::Auto | Backend::Vllm));
-    let component = if vllm && !asked::simulated(&object.spec) { LONGEST } else { FRONTEND };
+    let component = if vllm && !request::uses_mocker(&object.spec) { LONGEST_COMPONENT } else { FRONTEND };
     let own = format!("{}-dgd", object.name);
     let (path, shorter) = if graph == own {
         let most = POD_NAME_LIMIT - component.len() - (own.len() - object.name.len());
@@ -76,8 +76,8 @@ fn long_graph_name(object: &ObservedObject) -> Option<FieldError> {
             PROFILER_WILL_REFUSE,
             format!(
                 "DGD name '{graph}' (length {}) combined with component name {component} exceeds the \
-                 {POD_NAME_LIMIT}-character pod-naming limit, and the profiler ends with this error if it chooses such a \
-                 component.",
+                 {POD_NAME_LIMIT}-character pod-naming limit. If the profiler chooses this component, it ends with \
+                 this error.",
                 graph.len()
             ),
             shorter,
@@ -119,58 +119,60 @@ fn not_positive(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
                 path!(spec.sla).field(name),
                 PROFILER_WILL_REFUSE,
                 format!("SLA '{name}' must be positive (got {value})."),
-                "Set it to the milliseconds that you can wait, or the profiler ends with this error.",
+                "Set a positive number of milliseconds, or the profiler ends with this error.",
             )
         })
     })
 }
 
 /// The field is passed on all the same: a later profiler may read it.
-fn preferred_in_vain(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
+fn ignored_optimization_type(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
     spec.sla.as_ref()?.optimization_type?;
     let (path, ttft, itl) = (path!(spec.sla.optimizationType), path!(spec.sla.ttft), path!(spec.sla.itl));
     Some(stated(
         path.clone(),
         FIELD_IGNORED,
-        message![path, " is handed to the profiler, and today's profilers do not act on it."],
-        message!["Say what matters in ", ttft, " and ", itl, ", or in ", path!(spec.sla.e2eLatency), "."],
+        message![path, " is passed to the profiler, but current profilers ignore it."],
+        message!["Set ", ttft, " and ", itl, ", or ", path!(spec.sla.e2eLatency), ", instead."],
     ))
 }
 
-fn mounted_in_vain(kept: &Kept) -> Option<FieldError> {
-    let (name, key) = kept.config_map.as_ref()?;
+fn unread_config_map(alpha: &AlphaFields) -> Option<FieldError> {
+    let (name, key) = alpha.config_map.as_ref()?;
     Some(FieldError::new(
         path!(metadata.annotations).key(CONFIG_MAP_REF),
         "ConfigMapRefUnread",
         format!(
-            "ConfigMap {name} (key {key}) is mounted at /config in the profiling Job, where today's profilers do not look."
+            "ConfigMap {name} (key {key}) is mounted at /config in the profiling Job, but current profilers do not \
+             read it."
         ),
-        message!["Put what shall differ in the generated graph into ", path!(spec.overrides.dgd), "."],
+        message!["To change the generated graph, set ", path!(spec.overrides.dgd), "."],
     ))
 }
 
-fn kept_in_vain(kept: &Kept) -> Option<FieldError> {
-    (!kept.ignored.is_empty()).then(|| {
+fn ignored_alpha_fields(alpha: &AlphaFields) -> Option<FieldError> {
+    (!alpha.ignored.is_empty()).then(|| {
         stated(
             path!(metadata.annotations),
             FIELD_IGNORED,
             // The paths are those of v1alpha1 for every reader.
-            format!("Kept from v1alpha1 and without effect: {}.", kept.ignored.join(", ")),
+            format!("Fields of v1alpha1 without effect: {}.", alpha.ignored.join(", ")),
             message![
-                "Name, label and change the graph in ",
+                "To name, label or change the graph, set ",
                 path!(spec.overrides.dgd),
-                "; it is always created in the request's namespace. What a profiler can be told has a field in v1beta1."
+                "; the graph is always created in the namespace of the request. The settings of the profiler are \
+                 fields of v1beta1."
             ],
         )
     })
 }
 
-fn unreadable(kept: &Kept) -> Option<FieldError> {
-    let why = kept.unreadable.as_ref()?;
+fn unreadable_annotations(alpha: &AlphaFields) -> Option<FieldError> {
+    let why = alpha.unreadable.as_ref()?;
     Some(stated(
         path!(metadata.annotations),
         "AnnotationUnreadable",
-        format!("The fields that v1alpha1 keeps in annotations cannot be read: {why}."),
+        format!("The annotations with fields of v1alpha1 cannot be read: {why}."),
         "Correct or remove the annotations that begin with nvidia.com/dgdr-.",
     ))
 }
@@ -180,14 +182,14 @@ fn ignored_overrides(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErr
     let ignored = profile_job::overrides::ignored(wanted);
     let remedy =
         "Remove them; deadlines, placement, volumes, security and the environment of container profiler can be set.";
-    let copier = profile_job::overrides::wants_copier(wanted)
-        .then_some(" Container output-copier runs a program of the operator's own image, which --operator-image sets.");
+    let copier = profile_job::overrides::has_sidecar_image(wanted)
+        .then_some(" Container output-copier runs the operator's own image, which --operator-image sets.");
     (!ignored.is_empty()).then(|| {
         let path = path!(spec.overrides.profilingJob);
         stated(
             path.clone(),
             FIELD_IGNORED,
-            message!["Not taken over from ", path, format!(": {}.", ignored.join(", "))],
+            message!["Ignored fields of ", path, format!(": {}.", ignored.join(", "))],
             format!("{remedy}{}", copier.unwrap_or_default()),
         )
     })
@@ -195,20 +197,20 @@ fn ignored_overrides(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErr
 
 /// Profilers that merge by themselves pass the field on to the API server.
 fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
-    let unknown = graph::merge::unknown(asked::graph_override(spec)?)?;
+    let unknown = graph::merge::unknown(request::graph_override(spec)?)?;
     Some(FieldError::new(
         path!(spec.overrides.dgd),
         PROFILER_WILL_REFUSE,
-        format!("{unknown}, and a profiler that merges by the schema of graphs ends with this error."),
-        "Correct its name, or move it to where graphs have it: what is of pods belongs to a component, into extraPodSpec \
-         (v1alpha1) or podTemplate (v1beta1).",
+        format!("{unknown}. A profiler that merges by the schema of graphs ends with this error."),
+        "Correct its name, or move it: fields of pods belong in podTemplate of a component (v1beta1) or in \
+         extraPodSpec of a service (v1alpha1).",
     ))
 }
 
 /// Profilers before 1.5 generate graphs of v1alpha1. Those of 1.4 merge overrides with our program, which translates
 /// them.
 fn early_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
-    let wanted = asked::graph_override(spec)?;
+    let wanted = request::graph_override(spec)?;
     let beta = wanted.get("apiVersion")?.as_str()?.ends_with("/v1beta1") && wanted.contains_key("spec");
     let (image, version) = spec.image.as_deref().and_then(|image| Some((image, of_image(image)?))).filter(|_| beta)?;
     let path = path!(spec.overrides.dgd);
@@ -220,18 +222,21 @@ fn early_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError>
             message![
                 path,
                 format!(
-                    " is of nvidia.com/v1beta1, and the profiler in {image} takes every override for one of \
+                    " is of nvidia.com/v1beta1, but the profiler in {image} reads every override as \
                      nvidia.com/v1alpha1."
                 )
             ],
             newer.with(", or write the override in v1alpha1."),
         ));
     }
-    let field = graph::merge::unsaid(wanted).filter(|_| version < [1, 5, 0])?;
+    let field = graph::merge::field_missing_in_alpha(wanted).filter(|_| version < [1, 5, 0])?;
     Some(FieldError::new(
         path,
         PROFILER_WILL_REFUSE,
-        format!("{field} is no field of nvidia.com/v1alpha1, in which the profiler in {image} generates graphs."),
-        newer.with(", or leave the field out."),
+        format!(
+            "{field} is not a field of nvidia.com/v1alpha1, the version in which the profiler in {image} \
+                 generates graphs."
+        ),
+        newer.with(", or remove the field."),
     ))
 }

@@ -8,14 +8,14 @@ use super::Facts;
 use super::problem::{invalid, required};
 use super::version::has_version;
 use crate::dynamo::snapshot::ObservedObject;
-use crate::dynamo::{asked, graph, hardware, names, profile_job};
+use crate::dynamo::{graph, hardware, names, profile_job, request};
 
-type Spec = DynamoGraphDeploymentRequestSpec;
+type RequestSpec = DynamoGraphDeploymentRequestSpec;
 
 /// Linux limit of one argument of a program, in bytes.
-const LONGEST_ARGUMENT: usize = 131_071;
+const MAX_ARGUMENT_BYTES: usize = 131_071;
 
-pub fn wrong(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
+pub fn errors(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
     let spec = &object.spec;
     let found = [
         no_hardware(spec, facts.discovery),
@@ -32,11 +32,11 @@ pub fn wrong(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
 }
 
 /// Any of the three fields is enough: an exporter may provide the others.
-pub fn no_hardware(spec: &Spec, discovery: bool) -> Option<FieldError> {
-    let given = spec.hardware.as_ref().is_some_and(|hardware| {
+pub fn no_hardware(spec: &RequestSpec, discovery: bool) -> Option<FieldError> {
+    let described = spec.hardware.as_ref().is_some_and(|hardware| {
         hardware.gpu_sku.is_some() || hardware.vram_mb.is_some() || hardware.num_gpus_per_node.is_some()
     });
-    (!discovery && !given).then(|| {
+    (!discovery && !described).then(|| {
         let (sku, count) = (path!(spec.hardware.gpuSku), path!(spec.hardware.numGpusPerNode));
         required(
             path!(spec.hardware),
@@ -46,7 +46,7 @@ pub fn no_hardware(spec: &Spec, discovery: bool) -> Option<FieldError> {
     })
 }
 
-pub fn thorough_auto(spec: &Spec) -> Option<FieldError> {
+pub fn thorough_auto(spec: &RequestSpec) -> Option<FieldError> {
     let auto = spec.backend.unwrap_or(Backend::Auto) == Backend::Auto;
     (auto && spec.search_strategy == Some(SearchStrategy::Thorough)).then(|| {
         let (strategy, backend) = (path!(spec.searchStrategy), path!(spec.backend));
@@ -69,9 +69,9 @@ pub fn thorough_auto(spec: &Spec) -> Option<FieldError> {
 }
 
 /// The admission of graphs requires the version; workers get the version of the profiler's image.
-pub fn no_version(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
-    let image = asked::image_or(spec, default)?;
-    let known = asked::given(spec.runtime_version_override.as_deref()).is_some() || has_version(image);
+pub fn no_version(spec: &RequestSpec, default: Option<&str>) -> Option<FieldError> {
+    let image = request::image_or(spec, default)?;
+    let known = request::non_empty(spec.runtime_version_override.as_deref()).is_some() || has_version(image);
     (!known).then(|| {
         let mut error = required(
             path!(spec.runtimeVersionOverride),
@@ -86,7 +86,7 @@ pub fn no_version(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
 pub fn long_name(name: &str) -> Option<FieldError> {
     (name.len() > names::NAME_LIMIT).then(|| {
         let what = format!(
-            "has {} characters, and the profiling Job {} can have no label of that length",
+            "has {} characters, too many for a label with the name of the profiling Job {}",
             name.len(),
             names::profiling_job(name)
         );
@@ -100,8 +100,8 @@ pub fn long_name(name: &str) -> Option<FieldError> {
     })
 }
 
-pub fn no_image(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
-    asked::image_or(spec, default).is_none().then(|| {
+pub fn no_image(spec: &RequestSpec, default: Option<&str>) -> Option<FieldError> {
+    request::image_or(spec, default).is_none().then(|| {
         let image = path!(spec.image);
         required(
             image.clone(),
@@ -118,47 +118,47 @@ pub fn no_image(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
 }
 
 /// The schema has the same list, but the object may have been stored before.
-pub fn unknown_sku(spec: &Spec) -> Option<FieldError> {
+pub fn unknown_sku(spec: &RequestSpec) -> Option<FieldError> {
     let GpuSku::Other(text) = spec.hardware.as_ref()?.gpu_sku.as_ref()? else { return None };
     let path = path!(spec.hardware.gpuSku);
     let remedy = format!("Set it to one of {}.", hardware::sku::all());
-    let error = invalid(path.clone(), Some(&json!(text)), "the profiler does not know it", remedy);
-    Some(error.stated_as(message![path, format!(" is {text:?}, which the profiler does not know")]))
+    let error = invalid(path.clone(), Some(&json!(text)), "the profiler does not support it", remedy);
+    Some(error.stated_as(message![path, format!(" is {text:?}, which the profiler does not support")]))
 }
 
 /// The profiler would fail on it only at the end of its work.
-pub fn graph_override(spec: &Spec) -> Option<FieldError> {
-    let problem = graph::merge::problem(asked::graph_override(spec)?)?;
-    let remedy = "Change it: profiling begins as soon as it can be merged.";
+pub fn graph_override(spec: &RequestSpec) -> Option<FieldError> {
+    let problem = graph::merge::problem(request::graph_override(spec)?)?;
+    let remedy = "Correct the override; profiling then starts.";
     Some(invalid(path!(spec.overrides.dgd), None, problem, remedy))
 }
 
 /// The API server would refuse it only when the graph is created, at the end of all work.
-pub fn graph_name(spec: &Spec) -> Option<FieldError> {
-    let wanted = asked::graph_override(spec)?.get("metadata")?.get("name")?;
+pub fn graph_name(spec: &RequestSpec) -> Option<FieldError> {
+    let wanted = request::graph_override(spec)?.get("metadata")?.get("name")?;
     let valid = wanted.as_str().is_some_and(|name| name.is_empty() || names::is_valid(name));
     (!valid).then(|| {
         let name = path!(spec.overrides.dgd.metadata.name);
         invalid(
             name.clone(),
             Some(wanted),
-            "no object can have this name",
-            "Use small letters, digits and hyphens, with a letter or digit at both ends.",
+            "is not a valid object name",
+            "Use lower-case letters, digits, hyphens and dots, with a letter or digit at both ends.",
         )
-        .stated_as(message![name, format!(" is {wanted}, and no object can have this name")])
+        .stated_as(message![name, format!(" is {wanted}, which is not a valid object name")])
     })
 }
 
 /// No container could start with a longer argument.
-pub fn long_spec(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
-    let length = profile_job::config(spec, asked::image_or(spec, default)?).len();
-    (length > LONGEST_ARGUMENT).then(|| {
+pub fn long_spec(spec: &RequestSpec, default: Option<&str>) -> Option<FieldError> {
+    let length = profile_job::config(spec, request::image_or(spec, default)?).len();
+    (length > MAX_ARGUMENT_BYTES).then(|| {
         invalid(
             path!(spec),
             None,
             format!(
-                "it has {length} bytes as JSON, and the profiler is handed it as one argument, of which Linux takes at most \
-                 {LONGEST_ARGUMENT}"
+                "the spec has {length} bytes as JSON, but Linux allows at most {MAX_ARGUMENT_BYTES} bytes in the \
+                 argument that passes it to the profiler"
             ),
             message!["Shorten ", path!(spec.features.planner), " or ", path!(spec.overrides), "."],
         )

@@ -10,16 +10,16 @@ pub fn of_image(image: &str) -> Option<[u64; 3]> {
     let name = image.split('@').next().unwrap_or_default();
     let last = name.rsplit('/').next().unwrap_or_default();
     let (_, tag) = last.rsplit_once(':')?;
-    Version::read(tag).filter(|version| version.parts == 3).map(|version| version.core)
+    DynamoVersion::read(tag).filter(|version| version.parts == 3).map(|version| version.core)
 }
 
 /// The version in full, without a leading letter: `v1.2` is `1.2.0`. None: it is no version.
 pub fn canonical(version: &str) -> Option<String> {
-    let Version { core, suffix, .. } = Version::read(version)?;
+    let DynamoVersion { core, suffix, .. } = DynamoVersion::read(version)?;
     Some(format!("{}.{}.{}{suffix}", core[0], core[1], core[2]))
 }
 
-struct Version<'a> {
+struct DynamoVersion<'a> {
     core: [u64; 3],
     /// Number of parts that were written.
     parts: usize,
@@ -27,7 +27,7 @@ struct Version<'a> {
     suffix: &'a str,
 }
 
-impl<'a> Version<'a> {
+impl<'a> DynamoVersion<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let text = text.strip_prefix(['v', 'V']).unwrap_or(text);
         let (core, suffix) = text.find(['-', '+']).map_or((text, ""), |place| text.split_at(place));

@@ -49,10 +49,7 @@ fn undelivered_result_is_reported_until_it_arrives() {
     env.snapshot.job_pods = vec![pod("Running", Some((1, "Error")), None)];
     env.settle();
     let (_, _, message) = env.condition_summary("Profiling");
-    assert!(
-        message.starts_with("The profiler has ended with exit code 1 (Error); container output-copier"),
-        "{message}"
-    );
+    assert!(message.starts_with("The profiler ended with exit code 1 (Error); container output-copier"), "{message}");
     assert!(message.ends_with(LOG_COMMAND), "{message}");
     env.snapshot.output = Some(output(&[("phase", "Done"), ("message", "done"), ("profiler_status", "success")]));
     env.settle();
@@ -96,8 +93,9 @@ fn failed_job_names_failed_container() {
 }
 
 /// The end of the sidecar's log, as the kubelet copies it into the termination message.
-const SIDECAR_LOG: &str = "{\"level\":\"WARN\",\"msg\":\"cannot write the ConfigMap\"}\nsteersman: gave up after 15 min without the \
-                          right to write ConfigMap dgdr-output-qwen: the API server answered 403: forbidden\n";
+const SIDECAR_LOG: &str = "{\"level\":\"WARN\",\"msg\":\"cannot write the ConfigMap\"}\nsteersman: gave up after 15 \
+                           min without permission to write ConfigMap dgdr-output-qwen: the API server answered 403: \
+                           forbidden\n";
 
 fn with_sidecar_log(mut pod: ObservedPod) -> ObservedPod {
     pod.containers[1].terminated.as_mut().unwrap().message = SIDECAR_LOG.into();
@@ -106,8 +104,8 @@ fn with_sidecar_log(mut pod: ObservedPod) -> ObservedPod {
 
 #[test]
 fn sidecar_failure_shows_last_log_line() {
-    let line = "gave up after 15 min without the right to write ConfigMap dgdr-output-qwen: the API server answered 403: \
-                forbidden";
+    let line = "gave up after 15 min without permission to write ConfigMap dgdr-output-qwen: the API server answered \
+                403: forbidden";
     let (job_message, _) =
         failed_job_messages(vec![with_sidecar_log(pod("Failed", Some((0, "Completed")), Some((1, "Error"))))]);
     assert!(
@@ -118,7 +116,7 @@ fn sidecar_failure_shows_last_log_line() {
     env.snapshot.job_pods = vec![with_sidecar_log(pod("Running", None, Some((1, "Error"))))];
     env.settle();
     let (_, _, message) = env.condition_summary("Profiling");
-    assert!(message.contains(&format!("cannot be delivered: {line}. Its log says why: {LOG_COMMAND}")), "{message}");
+    assert!(message.contains(&format!("cannot be delivered: {line}. See its log: {LOG_COMMAND}")), "{message}");
 }
 
 #[test]
@@ -163,7 +161,7 @@ fn success_without_manifest_fails_generation() {
             let required_file =
                 if more.is_empty() { "config_with_planner.yaml" } else { "mocker_config_with_planner.yaml" };
             assert_eq!(reason, "GenerationFailed");
-            assert!(message.contains(&format!("where final_config.yaml or {required_file} is needed")), "{message}");
+            assert!(message.contains(&format!("but final_config.yaml or {required_file} is required")), "{message}");
             assert_eq!(env.created.iter().filter(|name| *name == "Job profile-qwen").count(), 1);
         }
     }

@@ -1,15 +1,15 @@
 //! Failures of the Job, the profiler and writes, and which of them fail the request.
 
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
-use steersman_plan::dynamo::{JobState, asked, names, plan};
+use steersman_plan::dynamo::{JobState, names, plan, request};
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated};
 use steersman_reconcile::{Failure, ObjectId, WriteOp};
 
 use super::{FINAL, TestEnv, output, request_snapshot, spec, summary};
 
 /// Remedy in the message of a request whose profiling failed.
-const LOG_HINT: &str = "The profiler's log has more: kubectl logs -n team-a job/profile-qwen -c profiler. Profiling is not tried \
-                   again: delete this DGDR and create a new one.";
+const LOG_HINT: &str = "See the profiler's log: kubectl logs -n team-a job/profile-qwen -c profiler. Profiling is not \
+                        retried: delete this DGDR and create a new one.";
 
 fn profiling_env(phase: &str) -> TestEnv {
     let mut env = TestEnv::after_settling(&spec(""));
@@ -195,7 +195,7 @@ fn complete_job_awaits_its_output() {
     assert_eq!(env.phase(), Phase::Profiling);
     let (_, reason, message) = env.condition_summary("Profiling");
     assert_eq!(reason, "Initializing");
-    assert!(message.contains("ConfigMap dgdr-output-qwen with its result is awaited"), "{message}");
+    assert!(message.contains("waiting for ConfigMap dgdr-output-qwen with its result"), "{message}");
     env.deliver_result(FINAL);
     assert_eq!(env.phase(), Phase::Deploying);
 }
@@ -206,7 +206,7 @@ fn deleted_job_is_recreated_unless_delivered() {
     env.snapshot.job = None;
     env.settle();
     assert_eq!((env.phase(), env.event_reasons()), (Phase::Profiling, vec!["ProfilingJobDeleted"]));
-    assert_eq!(env.events[0].message, "jobs.batch \"profile-qwen\" not found; profiling begins anew");
+    assert_eq!(env.events[0].message, "jobs.batch \"profile-qwen\" not found; profiling starts again");
     assert_eq!(env.created.iter().filter(|name| *name == "Job profile-qwen").count(), 2);
 
     let mut env = profiling_env("");
@@ -230,7 +230,7 @@ fn recreated_job_resets_profiling_phase() {
 fn result_of_unseen_job_is_used() {
     let mut env = TestEnv::new(request_snapshot(&spec("")));
     // The operator crashed after it had created the Job and before it wrote the status.
-    let mark = asked::mark(&env.snapshot.object.spec);
+    let mark = request::spec_mark(&env.snapshot.object.spec);
     env.snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), mark);
     let data = [("profiler_status", "success"), ("final_config.yaml", FINAL)];
     env.snapshot.output = Some(output(&data));
@@ -252,7 +252,7 @@ fn output_without_graph_fails_generation() {
         env.deliver_result(text);
         assert_eq!(env.phase(), Phase::Failed);
         assert_eq!(env.condition_summary("SpecGenerated"), summary("False", "GenerationFailed", why));
-        let next = "What the profiler delivered is in ConfigMap dgdr-output-qwen.";
+        let next = "The profiler's output is in ConfigMap dgdr-output-qwen.";
         assert!(env.condition_summary("Succeeded").2.starts_with(&format!("GenerationFailed: {why}. {next}")));
         assert_eq!((env.event_reasons(), env.status().profiling_phase), (vec!["GenerationFailed"], None));
     }
@@ -271,7 +271,7 @@ fn rejected_job_fails_request_until_spec_changes() {
     env.settle();
     assert_eq!(env.phase(), Phase::Failed);
     assert_eq!(env.condition_summary("Profiling").1, "JobCreationFailed");
-    let next = "Change the spec accordingly: profiling then begins anew.";
+    let next = "Correct the spec: profiling then starts.";
     assert_eq!(
         env.condition_summary("Succeeded").2,
         format!("JobCreationFailed: Job team-a/profile-qwen: invalid. {next}")
@@ -295,7 +295,7 @@ fn rejected_recreated_job_fails_request_permanently() {
     env.reconcile(Some(failure));
     env.settle();
     assert_eq!((env.phase(), env.condition_summary("Profiling").1.as_str()), (Phase::Failed, "JobCreationFailed"));
-    let next = "Profiling is not tried again: delete this DGDR and create a new one.";
+    let next = "Profiling is not retried: delete this DGDR and create a new one.";
     assert_eq!(
         env.condition_summary("Succeeded").2,
         format!("JobCreationFailed: Job team-a/profile-qwen: invalid. {next}")
@@ -341,7 +341,7 @@ fn unwritable_config_map_delays_graph() {
     let text = "ConfigMap team-a/planner-config-1a2b: quota";
     assert_eq!(env.condition_summary("DeploymentReady"), summary("False", "ConfigMapCreationFailed", text));
     let (_, _, sum) = env.condition_summary("Succeeded");
-    assert!(sum.ends_with("quota. The DGD is created as soon as they can be written"), "{sum}");
+    assert!(sum.ends_with("quota. The DGD is created once they can be written"), "{sum}");
     env.settle();
     assert_eq!(env.event_reasons(), ["SpecGenerated", "ConfigMapCreationFailed", "DeploymentCreated"]);
     assert_eq!(env.condition_summary("DeploymentReady").1, "DeploymentInProgress");
@@ -370,8 +370,8 @@ fn unwritable_request_is_reported_once_and_recovers() {
         env.reconcile(Some(Failure { object: object.clone(), message, transient: true, conflict: false }));
     }
     assert_eq!((env.phase(), env.event_reasons()), (Phase::Pending, vec!["UpdateFailed"]));
-    let text = "What was found out cannot be written to the request itself, and is tried again: \
-                DynamoGraphDeploymentRequest team-a/qwen: a policy forbids it";
+    let text = "Cannot update this DGDR; the update is retried: DynamoGraphDeploymentRequest team-a/qwen: a policy \
+                forbids it";
     assert_eq!(env.condition_summary("Succeeded").2, format!("DGDR is pending: {text}"));
     env.settle();
     assert_eq!(env.phase(), Phase::Profiling);

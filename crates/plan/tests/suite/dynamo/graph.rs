@@ -147,10 +147,10 @@ fn foreign_graph_blocks_deployment_until_deleted() {
         ..ObservedGraph::default()
     };
     for (found, whose) in [
-        (graph(BTreeMap::new(), ""), "was not made for this request"),
-        (graph(names::labels("other", "team-a"), "8f3c"), "was not made for this request"),
-        (graph(ours.clone(), "earlier"), "was made for an earlier request of the same name"),
-        (graph(ours.clone(), ""), "was made for an earlier request of the same name"),
+        (graph(BTreeMap::new(), ""), "was not created for this request"),
+        (graph(names::labels("other", "team-a"), "8f3c"), "was not created for this request"),
+        (graph(ours.clone(), "earlier"), "was created for an earlier request of the same name"),
+        (graph(ours.clone(), ""), "was created for an earlier request of the same name"),
     ] {
         let mut env = TestEnv::after_settling(&spec(""));
         env.snapshot.graph = Some(found.clone());
@@ -159,7 +159,10 @@ fn foreign_graph_blocks_deployment_until_deleted() {
         assert_eq!((env.phase(), env.snapshot.graph.as_ref()), (Phase::Deploying, Some(&found)));
         let (status, reason, message) = env.condition_summary("DeploymentReady");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "DeploymentNameTaken"));
-        assert!(message.starts_with(&format!("DGD qwen-dgd exists and {whose}; it is left as it is.")), "{message}");
+        assert!(
+            message.starts_with(&format!("DGD qwen-dgd exists and {whose}. Steersman does not change it.")),
+            "{message}"
+        );
         assert_eq!(env.event_reasons(), ["SpecGenerated", "DeploymentCreationFailed"]);
         assert_eq!(env.status().deployment_info, None);
         assert_eq!(env.objects["ConfigMap planner-config-1a2b"]["metadata"]["ownerReferences"], Value::Null);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use steersman_api::convert::convert;
-use steersman_plan::dynamo::asked::mark as mark_of;
+use steersman_plan::dynamo::request::spec_mark as mark_of;
 use steersman_plan::dynamo::{ObservedBinding, Snapshot, plan};
 use steersman_reconcile::WriteOp;
 
@@ -239,7 +239,7 @@ fn item_4_5_output_volume_uses_annotated_claim() {
 fn item_4_5_model_cache_is_mounted() {
     for (more, path) in [("", "/opt/model-cache"), (", pvcMountPath: /m", "/m")] {
         let mut snapshot = request_snapshot(&spec(&format!("modelCache: {{pvcName: weights{more}}}")));
-        snapshot.named.model_cache = Some(true);
+        snapshot.references.model_cache = Some(true);
         let job = job_from_snapshot(snapshot);
         let volume =
             json!({"name": "model-cache", "persistentVolumeClaim": {"claimName": "weights", "readOnly": true}});

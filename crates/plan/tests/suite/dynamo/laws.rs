@@ -211,7 +211,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
         snapshot.object.generation = generation;
         snapshot.object.deleting = deleting;
         snapshot.object.finalizers = vec!["nvidia.com/finalizer".into()];
-        snapshot.named = ObservedReferences {
+        snapshot.references = ObservedReferences {
             model_cache: Some(present),
             output_claim: Some(true),
             config_map: Some(present),

@@ -116,6 +116,9 @@ fn deleted_job_is_not_reported_again() {
     env.settle();
     assert_eq!(env.event_reasons(), ["ProfilingJobDeleted"]);
     forget_reported(&mut env);
+    let status = env.snapshot.object.status.as_mut().unwrap();
+    let known = status.conditions.iter_mut().find(|known| known.type_ == "Profiling").unwrap();
+    known.message = "jobs.batch \"profile-qwen\" not found; profiling begins anew".into();
     assert_settles_without_events(&mut env);
 }
 
@@ -131,7 +134,7 @@ fn log_of_failed_sidecar_is_named_again() {
     env.snapshot.job_pods = vec![ObservedPod { phase: "Failed".into(), ..pod(container) }];
     env.settle();
     let sum = env.condition_summary("Succeeded");
-    assert!(sum.2.contains("The log of output-copier has more"), "{sum:?}");
+    assert!(sum.2.contains("See the log of output-copier: "), "{sum:?}");
     env.snapshot.job_pods.clear();
     env.settle();
     assert_eq!(env.condition_summary("Succeeded"), sum, "derived from the stored status alone");

@@ -83,15 +83,15 @@ fn v1beta1_args_replace_unless_append_is_requested() {
     assert_eq!(appended["containers"][0]["args"], json!(["--x", "--y", "z"]));
     assert_eq!(appended["containers"][0].get("$patch"), None);
     for (container, why) in [
-        ("{name: main, $patch: {args: append}}", "must be a list of at least one text"),
-        ("{name: main, $patch: {args: append}, args: []}", "must be a list of at least one text"),
+        ("{name: main, $patch: {args: append}}", "must be a non-empty list of strings"),
+        ("{name: main, $patch: {args: append}, args: []}", "must be a non-empty list of strings"),
         ("{name: main, $patch: {args: prepend}, args: [a]}", "only {args: append} on an existing container"),
         (
             "{name: main, $patch: {args: append, env: append}, args: [a]}",
             "only {args: append} on an existing container",
         ),
         ("{name: new, $patch: {args: append}, args: [a]}", "only {args: append} on an existing container"),
-        ("{name: side, $patch: {args: append}, args: [a]}", "the generated container has no args of its own"),
+        ("{name: side, $patch: {args: append}, args: [a]}", "the generated container has no args"),
         ("{name: main, env: [{name: A, $patch: {args: append}}]}", "only {args: append} on an existing container"),
     ] {
         let rest =
@@ -240,7 +240,7 @@ fn unmergeable_override_is_rejected_with_path() {
             "spec: {components: [{name: Worker, replica: 1}]}",
             "override spec.components[Worker].replica is not a field of nvidia.com/v1beta1",
         ),
-        ("spec: [1]", "override spec must be an object of fields"),
+        ("spec: [1]", "override spec must be an object"),
     ] {
         assert_eq!(merge_yaml(BETA, "v1beta1", rest).unwrap_err(), why);
     }

@@ -99,7 +99,7 @@ fn request_snapshot(spec: &str) -> Snapshot {
         graphs_served: true,
         graph_pods: vec![],
         additional: vec![],
-        named: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
+        references: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
         account: false,
         binding: None,
         hardware: no_hardware(),

@@ -73,11 +73,11 @@ fn only_own_config_map_content_is_preserved() {
 #[test]
 fn unreadable_reviewed_manifest_blocks_deployment() {
     for (text, why) in [
-        ("spec: [", "annotation nvidia.com/generated-dgd-spec has no manifest that could be created: "),
+        ("spec: [", "annotation nvidia.com/generated-dgd-spec is not a valid manifest: "),
         (
             "apiVersion: apps/v1\nkind: Deployment",
-            "annotation nvidia.com/generated-dgd-spec has no manifest that could be created: it is of kind \"Deployment\" and \
-             apiVersion \"apps/v1\". Correct it there, or remove the annotation to have the graph created as it is in \
+            "annotation nvidia.com/generated-dgd-spec is not a valid manifest: it has kind \"Deployment\" and \
+             apiVersion \"apps/v1\". Correct the annotation, or remove it to create the graph from \
              status.profilingResults.selectedConfig.",
         ),
     ] {
@@ -88,7 +88,7 @@ fn unreadable_reviewed_manifest_blocks_deployment() {
         assert_eq!((env.phase(), env.snapshot.graph.as_ref()), (Phase::Deploying, None));
         let (status, reason, message) = env.condition_summary("DeploymentReady");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "DeploymentCreationFailed"));
-        assert!(message.starts_with(&format!("There is no DGD qwen-dgd, and {why}")), "{message}");
+        assert!(message.starts_with(&format!("DGD qwen-dgd does not exist and cannot be created: {why}")), "{message}");
         assert!(!message.contains('\n'), "{message}");
         assert!(env.condition_summary("Succeeded").2.ends_with(&message));
         let mut corrected = TestEnv::new(env.snapshot.clone());
@@ -157,9 +157,8 @@ fn oversized_annotations_are_named_with_remedy() {
     }
     assert_eq!((env.phase(), env.event_reasons()), (Phase::Profiling, vec!["UpdateFailed"]));
     let message = env.condition_summary("Succeeded").2;
-    assert!(message.contains("has no room beside the request's other annotations (262"), "{message}");
-    let next =
-        "Take the largest off, notes (262000 bytes), and it goes on: kubectl annotate dgdr -n team-a qwen notes-";
+    assert!(message.contains("and the other annotations of this DGDR (262"), "{message}");
+    let next = "Remove the largest, notes (262000 bytes): kubectl annotate dgdr -n team-a qwen notes-";
     assert!(message.ends_with(next), "{message}");
     env.snapshot.object.annotations.remove("notes");
     env.settle();

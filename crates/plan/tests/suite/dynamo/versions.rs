@@ -160,7 +160,8 @@ fn fields_unknown_to_v1alpha1_are_rejected() {
     ] {
         let want = format!(
             "override spec.components[VllmDecodeWorker].{field} cannot be merged: this profiler generates graphs of \
-             nvidia.com/v1alpha1, which have no such field; use a profiler of Dynamo 1.5 or later, or leave the field out"
+             nvidia.com/v1alpha1, which have no such field; use a profiler of Dynamo 1.5 or later, or remove the \
+             field"
         );
         assert_eq!(apply_override(&yaml(GRAPH), "v1beta1", &worker_override(rest)).unwrap_err(), want);
     }

@@ -41,7 +41,7 @@ fn invalid_spec_fails_until_corrected() {
             spec("").replace("image:", "#"),
             "spec.image is required but not set; ensure the defaulting webhook ran or set spec.image explicitly",
         ),
-        (spec("").replace("h100_sxm", "gtx"), "spec.hardware.gpuSku is \"gtx\", which the profiler does not know"),
+        (spec("").replace("h100_sxm", "gtx"), "spec.hardware.gpuSku is \"gtx\", which the profiler does not support"),
         (
             spec("overrides: {dgd: {apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, status: {}}}"),
             "spec.overrides.dgd: override status is not supported",
@@ -83,17 +83,17 @@ fn missing_cluster_prerequisite_keeps_request_pending() {
     let cases: [(&str, Change, &str); 5] = [
         (
             "modelCache: {pvcName: weights}",
-            |snapshot, present| snapshot.named.model_cache = Some(present),
+            |snapshot, present| snapshot.references.model_cache = Some(present),
             "model cache PVC weights not found in namespace team-a",
         ),
         (
             "",
-            |snapshot, present| snapshot.named.output_claim = Some(present),
+            |snapshot, present| snapshot.references.output_claim = Some(present),
             "output PVC results not found in namespace team-a",
         ),
         (
             "",
-            |snapshot, present| snapshot.named.config_map = Some(present),
+            |snapshot, present| snapshot.references.config_map = Some(present),
             "ConfigMap base with key disagg.yaml not found in namespace team-a",
         ),
         (
@@ -106,7 +106,7 @@ fn missing_cluster_prerequisite_keeps_request_pending() {
             |snapshot, present| {
                 snapshot.settings.operator_image = if present { "steersman:1".into() } else { String::new() }
             },
-            "operator image must be configured: the profiling Job delivers its result with a program in it",
+            "operator image must be configured: the sidecar of the profiling Job runs it",
         ),
     ];
     for (more, set, why) in cases {
@@ -151,7 +151,7 @@ fn unstartable_pod_is_reported_without_failing_request() {
     let cases = [
         (
             waiting_pod("ImagePullBackOff", "Back-off pulling image"),
-            "pod profile-qwen-x container profiler: ImagePullBackOff: Back-off pulling image. Check the image's name",
+            "pod profile-qwen-x container profiler: ImagePullBackOff: Back-off pulling image. Check the name and tag of the image",
             vec!["ImagePullFailed"],
         ),
         (
@@ -164,12 +164,14 @@ fn unstartable_pod_is_reported_without_failing_request() {
                 unscheduled: Some("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.".into()),
                 ..waiting_pod("", "")
             },
-            "pod profile-qwen-x has no node: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu. Free or add",
+            "pod profile-qwen-x cannot be scheduled: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu. Free or \
+             add",
             vec![],
         ),
         (
             ObservedPod { unscheduled: Some("persistentvolumeclaim \"x\" not found".into()), ..waiting_pod("", "") },
-            "pod profile-qwen-x has no node: persistentvolumeclaim \"x\" not found. Create a PersistentVolumeClaim of that",
+            "pod profile-qwen-x cannot be scheduled: persistentvolumeclaim \"x\" not found. Create a \
+             PersistentVolumeClaim of that",
             vec![],
         ),
         (
@@ -177,13 +179,14 @@ fn unstartable_pod_is_reported_without_failing_request() {
                 unscheduled: Some("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.".into()),
                 ..waiting_pod("", "")
             },
-            "pod profile-qwen-x has no node: 0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. The \
-             events of the claim say why (kubectl describe pvc)",
+            "pod profile-qwen-x cannot be scheduled: 0/3 nodes are available: pod has unbound immediate \
+             PersistentVolumeClaims. The claim needs a volume, or a StorageClass that provides one; its events show \
+             the cause (kubectl describe pvc)",
             vec![],
         ),
         (
             waiting_pod("RegistryUnavailable", "try later"),
-            "pod profile-qwen-x container profiler: RegistryUnavailable: try later. Check the image's name",
+            "pod profile-qwen-x container profiler: RegistryUnavailable: try later. Check the name and tag of the image",
             vec!["ImagePullFailed"],
         ),
         (
@@ -227,7 +230,7 @@ fn foreign_job_is_awaited_and_never_used() {
     env.snapshot.job = Some(ObservedJob { owner: Some("other".into()), mark: None, state: JobState::Complete });
     env.settle();
     assert_eq!((env.phase(), env.created.len()), (Phase::Pending, 0));
-    assert!(env.condition_summary("Profiling").2.starts_with("Job profile-qwen belongs to somebody else"));
+    assert!(env.condition_summary("Profiling").2.starts_with("Job profile-qwen exists and belongs to another owner"));
     assert_eq!(plan(&env.snapshot).requeue, Requeue::After(Duration::from_secs(15)));
     env.snapshot.job = None;
     env.settle();
@@ -275,7 +278,7 @@ fn ignored_fields_are_named_in_spec_accepted() {
         "overrides: {profilingJob: {completionMode: Indexed, template: {spec: {hostNetwork: true, containers: [{name: x, \
          command: [sh]}, {name: other}]}}}}\nsla: {e2eLatency: 10, ttft: 5, optimizationType: latency}",
     ));
-    snapshot.named.token_secret = false;
+    snapshot.references.token_secret = false;
     snapshot
         .object
         .annotations
@@ -285,12 +288,12 @@ fn ignored_fields_are_named_in_spec_accepted() {
     let (status, _, message) = env.condition_summary("SpecAccepted");
     assert_eq!((env.phase(), status.as_str()), (Phase::Profiling, "True"));
     for part in [
-        "Not taken over from spec.overrides.profilingJob: completionMode, template.spec.hostNetwork, \
+        "Ignored fields of spec.overrides.profilingJob: completionMode, template.spec.hostNetwork, \
          template.spec.containers[0].command, template.spec.containers[1].",
         "ConfigMap base (key a.yaml) is mounted at /config in the profiling Job",
         "spec.overrides.dgd",
         "SLA must specify either (ttft and itl) or e2eLatency, not both.",
-        "spec.sla.optimizationType is handed to the profiler, and today's profilers do not act on it.",
+        "spec.sla.optimizationType is passed to the profiler, but current profilers ignore it.",
         "There is no Secret hf-token-secret in namespace team-a.",
     ] {
         assert!(message.contains(part), "{message}");
@@ -301,7 +304,7 @@ fn ignored_fields_are_named_in_spec_accepted() {
     );
     // A finding outside of the spec does not change the reason.
     let mut snapshot = request_snapshot(&spec(""));
-    snapshot.named.token_secret = false;
+    snapshot.references.token_secret = false;
     let mut env = TestEnv::new(snapshot);
     env.settle();
     let message = "Every field of the spec is acted on. There is no Secret hf-token-secret in namespace team-a. Create it \
@@ -320,9 +323,10 @@ fn ignored_v1alpha1_fields_are_named_individually() {
     let mut env = TestEnv::new(snapshot);
     env.settle();
     let (_, reason, message) = env.condition_summary("SpecAccepted");
-    let want = "Kept from v1alpha1 and without effect: spec.profilingConfig.config.deployment.model, \
+    let want = "Fields of v1alpha1 without effect: spec.profilingConfig.config.deployment.model, \
                 spec.profilingConfig.config.engine, spec.profilingConfig.config.sla.odd, \
-                spec.profilingConfig.config.sla.ttft, spec.enableGpuDiscovery, spec.deploymentOverrides.name, spec.deploymentOverrides.workersImage. ";
+                spec.profilingConfig.config.sla.ttft, spec.enableGpuDiscovery, spec.deploymentOverrides.name, \
+                spec.deploymentOverrides.workersImage. ";
     assert_eq!(reason, "FieldIgnored");
     assert!(message.starts_with(want), "{message}");
     // Defaults that every v1alpha1 object has are not reported.
@@ -341,12 +345,15 @@ fn job_without_pod_points_to_its_events() {
     let mut env = TestEnv::after_settling(&spec(""));
     let starting = "Waiting for the pod of the profiling Job to start";
     let text = format!(
-        "{starting}. If none comes, the events of the Job say why: kubectl describe job -n team-a profile-qwen"
+        "{starting}. If no pod is created, see the events of the Job: kubectl describe job -n team-a profile-qwen"
     );
     assert_eq!(env.condition_summary("Profiling"), summary("False", "Initializing", &text));
     env.set_pod_phase("Pending");
     env.settle();
-    let text = format!("{starting}. If it does not, its events say why: kubectl describe pod -n team-a profile-qwen-x");
+    let text = format!(
+        "{starting}. If it does not start, see its events: kubectl describe pod -n team-a \
+                        profile-qwen-x"
+    );
     assert_eq!(env.condition_summary("Profiling"), summary("False", "Initializing", &text));
 }
 

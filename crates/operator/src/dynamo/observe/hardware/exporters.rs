@@ -10,7 +10,7 @@ use http::Uri;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use steersman_plan::dynamo::hardware::{Gpus, ObservedExporter, dcgm};
+use steersman_plan::dynamo::hardware::{NodeGpus, ObservedExporter, dcgm};
 use steersman_reconcile::Lookup;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::http::{Http, HttpRequest};
@@ -26,11 +26,11 @@ const ADDRESS: &str = "{POD_IP}";
 const SELECTORS: [&str; 2] = ["app in (nvidia-dcgm-exporter, dcgm-exporter)", "app.kubernetes.io/name=dcgm-exporter"];
 
 /// Most bytes of an answer, four times that of sixteen GPUs with all their counters and pods.
-const LIMIT: usize = 2 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 2 * 1024 * 1024;
 
 /// Exporters polled at a time, and time for all of them together.
-const AT_ONCE: usize = 32;
-const ALL: Duration = Duration::from_secs(30);
+const CONCURRENT_POLLS: usize = 32;
+const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// URL of an exporter with a placeholder for the address of its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,15 +45,14 @@ impl Default for Endpoint {
 impl FromStr for Endpoint {
     type Err = String;
 
-    fn from_str(given: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("give the address of an exporter with {ADDRESS} for that of its pod, such as {ENDPOINT}");
-        let after = given.strip_prefix("http://").or_else(|| given.strip_prefix("https://")).ok_or_else(wrong)?;
+    fn from_str(template: &str) -> Result<Self, String> {
+        let wrong = || format!("it must be an http or https URL with {ADDRESS} as its host, such as {ENDPOINT}");
+        let after = template.strip_prefix("http://").or_else(|| template.strip_prefix("https://")).ok_or_else(wrong)?;
         // Requests go to the pod alone: its address must be the whole host, followed by a port or a path.
         let rest = after.strip_prefix(ADDRESS).filter(|rest| !rest.contains(ADDRESS)).ok_or_else(wrong)?;
         let port = rest.split(['/', '?']).next().unwrap_or_default();
         let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
-        let endpoint = Self(given.to_owned());
+        let endpoint = Self(template.to_owned());
         let reads = endpoint.of(IpAddr::from([10, 0, 0, 1])).is_some();
         if is_port && reads { Ok(endpoint) } else { Err(wrong()) }
     }
@@ -70,7 +69,7 @@ impl Endpoint {
 }
 
 /// The results of all exporters. Unknown: they could not be listed.
-pub async fn look(
+pub async fn poll(
     server: &Server,
     http: &Http,
     endpoint: &Endpoint,
@@ -86,18 +85,18 @@ pub async fn look(
             Lookup::Unknown(why) => return Ok(Lookup::Unknown(why)),
         }
     }
-    let until = Instant::now() + ALL;
-    let asked = stream::iter(pods.into_values())
+    let until = Instant::now() + POLL_TIMEOUT;
+    let polled = stream::iter(pods.into_values())
         .map(|pod| async move {
-            let gpus = ask(http, endpoint, &pod, until).await;
+            let gpus = scrape(http, endpoint, &pod, until).await;
             ObservedExporter { gpus: gpus.map_or_else(Lookup::Unknown, Lookup::Known) }
         })
         // The order of the pods makes equal results compare as equal.
-        .buffered(AT_ONCE);
-    Ok(Lookup::Known(asked.collect().await))
+        .buffered(CONCURRENT_POLLS);
+    Ok(Lookup::Known(polled.collect().await))
 }
 
-async fn ask(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> Result<Option<Gpus>, String> {
+async fn scrape(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> Result<Option<NodeGpus>, String> {
     let described = format!("pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
@@ -107,14 +106,17 @@ async fn ask(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> Res
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
     let address = status.and_then(|status| status.pod_ip.as_deref()?.parse().ok());
     let url = address.and_then(|address| endpoint.of(address)).ok_or_else(|| format!("{described} has no address"))?;
-    let late = || format!("HTTP GET {url} failed: there was no time left for it");
-    let answer = time::timeout_at(until, http.ask(HttpRequest::get(url.clone(), LIMIT))).await.map_err(|_| late())?;
+    let late =
+        || format!("HTTP GET {url} failed: no response within the {} s for all exporters", POLL_TIMEOUT.as_secs());
+    let answer = time::timeout_at(until, http.ask(HttpRequest::get(url.clone(), MAX_RESPONSE_BYTES)))
+        .await
+        .map_err(|_| late())?;
     let answer = answer.map_err(|error| format!("HTTP GET {url} failed: {error}"))?;
     if !answer.status.is_success() {
         return Err(format!("metrics endpoint {url} returned status {}", answer.status.as_u16()));
     }
     let text = std::str::from_utf8(&answer.body)
-        .map_err(|_| format!("parse prometheus metrics: what {url} answers is not text"))?;
+        .map_err(|_| format!("parse prometheus metrics: the response of {url} is not UTF-8 text"))?;
     Ok(dcgm::read(node, text))
 }
 

@@ -1,7 +1,7 @@
 //! Discovers the cluster's GPUs in the background while requests need them: no reconcile waits for an exporter.
 
 mod exporters;
-mod known;
+mod schedule;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::known::Known;
+use self::schedule::DiscoverySchedule;
 use crate::polling::sleep_until;
 
 pub use exporters::{ENDPOINT, Endpoint};
@@ -26,12 +26,12 @@ pub use exporters::{ENDPOINT, Endpoint};
 const NETWORK_OPERATOR: &str = "nvidia-network-operator";
 const GPU_OPERATOR: &str = "gpu-operator";
 
-const UNASKED: &str = "no exporter is asked outside a running operator";
-const SWITCHED_OFF: &str = "the operator's settings do not let it look at nodes";
+const NOT_POLLED: &str = "only a running operator polls exporters";
+const LABELS_DISABLED: &str = "--gpu-discovery is off";
 
 /// Rules for nodes. Exporters are pods, which the controller may list for other reasons.
 pub fn rules() -> Vec<Rule> {
-    vec![Rule::cluster("", "nodes", &["list"], "find out for requests which GPUs the cluster has")]
+    vec![Rule::cluster("", "nodes", &["list"], "discover the GPUs of the cluster")]
 }
 
 #[derive(Clone)]
@@ -42,25 +42,25 @@ pub struct Sources {
     pub by_labels: bool,
 }
 
-pub struct Hardware {
+pub struct HardwareDiscovery {
     sources: Sources,
-    known: Mutex<Known>,
+    schedule: Mutex<DiscoverySchedule>,
     /// A request waits for its first result.
     work: Notify,
 }
 
-impl Hardware {
+impl HardwareDiscovery {
     pub fn new(sources: Sources) -> Self {
-        Self { sources, known: Mutex::default(), work: Notify::new() }
+        Self { sources, schedule: Mutex::default(), work: Notify::new() }
     }
 
     /// The last result, for a request that waits from now on. Without exporters nothing runs in the background, and discovery
     /// runs here.
-    pub async fn seen(&self, server: &Server, place: &NamespacedName) -> Result<ObservedHardware, CallError> {
+    pub async fn get(&self, server: &Server, place: &NamespacedName) -> Result<ObservedHardware, CallError> {
         if self.sources.exporters.is_none() {
-            return look(server, &self.sources).await;
+            return discover(server, &self.sources).await;
         }
-        let known = self.known().want(place, Instant::now());
+        let known = self.schedule().last_result(place, Instant::now());
         Ok(known.unwrap_or_else(|| {
             self.work.notify_one();
             ObservedHardware::awaited()
@@ -69,47 +69,47 @@ impl Hardware {
 
     /// Removes a request that is deleted or needs no more results.
     pub fn forget(&self, place: &NamespacedName) {
-        self.known().forget(place);
+        self.schedule().forget(place);
     }
 
     /// Runs discovery while a request waits, until `stop`, and calls `wake` for requests with a new result.
-    pub async fn run(&self, server: &Server, wake: impl Fn(NamespacedName), stop: CancellationToken) {
+    pub async fn run(&self, server: &Server, enqueue: impl Fn(NamespacedName), stop: CancellationToken) {
         if self.sources.exporters.is_none() {
             return;
         }
         loop {
-            let due = self.known().due();
+            let due = self.schedule().due();
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.work.notified() => continue,
                 () = sleep_until(due) => {}
             }
-            let looked = tokio::select! {
+            let result = tokio::select! {
                 () = stop.cancelled() => return,
-                looked = look(server, &self.sources) => looked,
+                result = discover(server, &self.sources) => result,
             };
-            match looked {
-                Ok(seen) => self.known().learned(seen, Instant::now()).into_iter().for_each(&wake),
+            match result {
+                Ok(hardware) => self.schedule().store_result(hardware, Instant::now()).into_iter().for_each(&enqueue),
                 Err(error) => {
-                    tracing::warn!(%error, "the cluster's GPUs could not be looked at, and are looked at again");
-                    self.known().failed(Instant::now());
+                    tracing::warn!(%error, "GPU discovery failed; it is retried");
+                    self.schedule().failed(Instant::now());
                 }
             }
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn schedule(&self) -> MutexGuard<'_, DiscoverySchedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn look(server: &Server, sources: &Sources) -> Result<ObservedHardware, CallError> {
+async fn discover(server: &Server, sources: &Sources) -> Result<ObservedHardware, CallError> {
     let exporters = match &sources.exporters {
-        Some((http, endpoint)) => exporters::look(server, http, endpoint).await?,
-        None => Lookup::Unknown(UNASKED.to_owned()),
+        Some((http, endpoint)) => exporters::poll(server, http, endpoint).await?,
+        None => Lookup::Unknown(NOT_POLLED.to_owned()),
     };
-    let nodes = if sources.by_labels { nodes(server).await? } else { Lookup::Unknown(SWITCHED_OFF.to_owned()) };
-    let seen = ObservedHardware {
+    let nodes = if sources.by_labels { nodes(server).await? } else { Lookup::Unknown(LABELS_DISABLED.to_owned()) };
+    let hardware = ObservedHardware {
         awaited: false,
         // The GPU operator explains why there is no exporter, and does not matter otherwise.
         gpu_operator: exporters.known().is_some_and(Vec::is_empty) && any_pod(server, GPU_OPERATOR, |_| true).await?,
@@ -118,26 +118,26 @@ async fn look(server: &Server, sources: &Sources) -> Result<ObservedHardware, Ca
         nodes,
         rdma_pod: any_pod(server, NETWORK_OPERATOR, |name| name.contains("rdma")).await?,
     };
-    let answering = seen.exporters.known().map(|all| all.iter().filter(|one| one.gpus.known().is_some()).count());
+    let answering = hardware.exporters.known().map(|all| all.iter().filter(|one| one.gpus.known().is_some()).count());
     tracing::debug!(
-        exporters = seen.exporters.known().map(Vec::len),
+        exporters = hardware.exporters.known().map(Vec::len),
         answering,
-        nodes = seen.nodes.known().map(Vec::len),
-        "looked at the cluster's GPUs"
+        nodes = hardware.nodes.known().map(Vec::len),
+        "discovered the GPUs of the cluster"
     );
-    Ok(seen)
+    Ok(hardware)
 }
 
 async fn nodes(server: &Server) -> Result<Lookup<Vec<ObservedNode>>, CallError> {
     let api: Api<Node> = Api::all(server.client.clone());
     let listed = server.call(api.list_metadata(&ListParams::default())).await;
-    known_unless_forbidden(listed.map(|listed| listed.items.iter().map(node_seen).collect()))
+    known_unless_forbidden(listed.map(|listed| listed.items.iter().map(observed_node).collect()))
 }
 
-fn node_seen(node: &PartialObjectMeta<Node>) -> ObservedNode {
+fn observed_node(node: &PartialObjectMeta<Node>) -> ObservedNode {
     let labels = node.labels();
-    let kept = LABELS.iter().filter_map(|label| Some(((*label).to_owned(), labels.get(*label)?.clone())));
-    ObservedNode { name: node.name_any(), labels: kept.collect::<BTreeMap<_, _>>() }
+    let known_labels = LABELS.iter().filter_map(|label| Some(((*label).to_owned(), labels.get(*label)?.clone())));
+    ObservedNode { name: node.name_any(), labels: known_labels.collect::<BTreeMap<_, _>>() }
 }
 
 async fn any_pod(server: &Server, namespace: &str, is: impl Fn(&str) -> bool) -> Result<bool, CallError> {

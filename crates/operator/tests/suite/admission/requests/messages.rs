@@ -31,9 +31,9 @@ async fn messages_name_field_cause_and_remedy() {
         "Warning: nvidia.com/v1alpha1 DynamoGraphDeploymentRequest is deprecated; use nvidia.com/v1beta1 \
          DynamoGraphDeploymentRequest\n",
         "Warning: spec.profilingConfig.configMapRef: ConfigMap base (key disagg.yaml) is mounted at /config in the \
-         profiling Job, where today's profilers do not look. Put what shall differ in the generated graph into \
-         spec.overrides.dgd (of v1beta1).\n",
-        "Warning: Kept from v1alpha1 and without effect: spec.deploymentOverrides.name. ",
+         profiling Job, but current profilers do not read it. To change the generated graph, set spec.overrides.dgd \
+         (of v1beta1).\n",
+        "Warning: Fields of v1alpha1 without effect: spec.deploymentOverrides.name. ",
     ] {
         assert!(stderr.contains(warning), "{warning:?} is not in:\n{stderr}");
     }

@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 use steersman_api::Family;
 
 use super::{is_ours, metadata, read};
-use crate::dynamo::asked;
 use crate::dynamo::names::{self, ADDITIONAL};
+use crate::dynamo::request;
 use crate::dynamo::snapshot::{ObservedConfigMap, ObservedGraph, ObservedObject};
 
 const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
@@ -56,7 +56,7 @@ fn config_map(
 ) -> Option<Value> {
     let Value::Object(mut document) = document else { return None };
     let Some(Value::Object(found)) = document.remove("metadata") else { return None };
-    let name = asked::given(found.get("name").and_then(Value::as_str))?.to_owned();
+    let name = request::non_empty(found.get("name").and_then(Value::as_str))?.to_owned();
     // A generated ConfigMap must not overwrite the profiler's output.
     if name == names::output(&object.name) {
         return None;

@@ -7,23 +7,23 @@ mod read;
 mod translate;
 
 pub use additional::{additional, additional_names, content};
-pub use read::{EARLIER, FINAL, Output, PARETO, key, read};
+pub use read::{EARLIER, FINAL, PARETO, ProfilerOutput, key, read};
 
 use serde_json::{Map, Value, json};
 use steersman_api::Family;
 
-use crate::dynamo::asked;
 use crate::dynamo::names::{self, GENERATED_GRAPH, REQUEST_UID};
+use crate::dynamo::request;
 use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, ObservedOutput};
 
-type Object = Map<String, Value>;
+pub type JsonObject = Map<String, Value>;
 
 /// Limit of an annotation, with room for others.
 pub const ANNOTATION_LIMIT: usize = 250_000;
 
 /// The result of profiling.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Generated {
+pub struct GeneratedGraph {
     pub graph: Map<String, Value>,
     /// The graph as YAML, for the request's annotation.
     pub text: String,
@@ -34,7 +34,7 @@ pub struct Generated {
     pub pareto: Vec<Map<String, Value>>,
 }
 
-impl Generated {
+impl GeneratedGraph {
     pub fn name(&self) -> &str {
         self.graph.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default()
     }
@@ -44,9 +44,9 @@ impl Generated {
     }
 }
 
-pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<Generated, String> {
-    let Output { graph, additional, pareto } = read(&output.data, asked::simulated(&object.spec))?;
-    let name = names::graph(&object.name, asked::graph_override(&object.spec));
+pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<GeneratedGraph, String> {
+    let ProfilerOutput { graph, additional, pareto } = read(&output.data, request::uses_mocker(&object.spec))?;
+    let name = names::graph(&object.name, request::graph_override(&object.spec));
     let graph = ready(object, graph, &name);
     let text = yaml(&Value::Object(graph.clone()))?;
     let (additional, others): (Vec<Value>, Vec<Value>) = additional.into_iter().partition(additional::is_config_map);
@@ -69,18 +69,18 @@ pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<Gene
             text.len()
         ));
     }
-    Ok(Generated { graph, text, additional, skipped, pareto })
+    Ok(GeneratedGraph { graph, text, additional, skipped, pareto })
 }
 
 /// Gives the graph its name, its namespace and the mark of the request.
-fn ready(object: &ObservedObject, mut graph: Object, name: &str) -> Object {
+fn ready(object: &ObservedObject, mut graph: JsonObject, name: &str) -> JsonObject {
     let found = match graph.remove("metadata") {
         Some(Value::Object(found)) => found,
-        _ => Object::new(),
+        _ => JsonObject::new(),
     };
     graph.insert("metadata".to_owned(), metadata(object, found, name).into());
     graph.remove("status");
-    if let Some(version) = asked::given(object.spec.runtime_version_override.as_deref()) {
+    if let Some(version) = request::non_empty(object.spec.runtime_version_override.as_deref()) {
         give_version(&mut graph, version);
     }
     graph
@@ -88,7 +88,7 @@ fn ready(object: &ObservedObject, mut graph: Object, name: &str) -> Object {
 
 /// Metadata of a generated object, with the labels and the mark of its request. Of the found metadata only labels and
 /// annotations stay; the rest is the API server's.
-fn metadata(object: &ObservedObject, mut metadata: Object, name: &str) -> Object {
+fn metadata(object: &ObservedObject, mut metadata: JsonObject, name: &str) -> JsonObject {
     metadata.retain(|key, value| ["labels", "annotations"].contains(&key.as_str()) && value.is_object());
     let labels = metadata.entry("labels").or_insert_with(|| json!({}));
     for (key, value) in names::labels(&object.name, &object.namespace) {
@@ -124,17 +124,17 @@ fn give_version(graph: &mut Map<String, Value>, version: &str) {
 /// The graph to create, with the current version: from the annotation, which the user may have edited, else from the
 /// status. An invalid annotation is an error, so that edits are never ignored.
 pub fn wanted(object: &ObservedObject) -> Result<Map<String, Value>, String> {
-    let graph = match asked::generated(object) {
+    let graph = match request::generated_graph(object) {
         Some(text) => manifest(text).map_err(|why| {
             format!(
-                "annotation {GENERATED_GRAPH} has no manifest that could be created: {why}. Correct it there, or remove the \
-                 annotation to have the graph created as it is in status.profilingResults.selectedConfig."
+                "annotation {GENERATED_GRAPH} is not a valid manifest: {why}. Correct the annotation, or remove it to \
+                 create the graph from status.profilingResults.selectedConfig."
             )
         })?,
         None => selected(object).cloned().ok_or_else(|| {
             format!(
-                "what profiling generated is neither in annotation {GENERATED_GRAPH} nor in \
-                 status.profilingResults.selectedConfig. Put the manifest back into the annotation, or create a new DGDR."
+                "neither annotation {GENERATED_GRAPH} nor status.profilingResults.selectedConfig has the generated \
+                 manifest. Put the manifest back into the annotation, or create a new DGDR."
             )
         })?,
     };
@@ -147,7 +147,7 @@ fn manifest(text: &str) -> Result<Map<String, Value>, String> {
         return Ok(graph);
     }
     let word = |name: &str| graph.get(name).cloned().unwrap_or_default();
-    Err(format!("it is of kind {} and apiVersion {}", word("kind"), word("apiVersion")))
+    Err(format!("it has kind {} and apiVersion {}", word("kind"), word("apiVersion")))
 }
 
 /// The graph in the request's status.
@@ -158,7 +158,7 @@ fn selected(object: &ObservedObject) -> Option<&Map<String, Value>> {
 
 /// The graph in the request's annotation.
 fn annotated(object: &ObservedObject) -> Option<Map<String, Value>> {
-    asked::generated(object).and_then(|text| manifest(text).ok())
+    request::generated_graph(object).and_then(|text| manifest(text).ok())
 }
 
 /// Whether Steersman generated the graph, and not an earlier operator.
@@ -172,12 +172,13 @@ fn is_ours(object: &ObservedObject) -> bool {
 /// The name of the request's graph. Earlier operators wrote it to the status only once the graph existed; until then
 /// their manifest has it.
 pub fn name(object: &ObservedObject) -> String {
-    let known = object.status.as_ref().and_then(|status| asked::given(status.dgd_name.as_deref()).map(str::to_owned));
+    let known =
+        object.status.as_ref().and_then(|status| request::non_empty(status.dgd_name.as_deref()).map(str::to_owned));
     let of_manifest = || {
         let graph = annotated(object)?;
-        asked::given(graph.get("metadata")?["name"].as_str()).map(str::to_owned)
+        request::non_empty(graph.get("metadata")?["name"].as_str()).map(str::to_owned)
     };
-    let default = || names::graph(&object.name, asked::graph_override(&object.spec));
+    let default = || names::graph(&object.name, request::graph_override(&object.spec));
     known.or_else(of_manifest).unwrap_or_else(default)
 }
 

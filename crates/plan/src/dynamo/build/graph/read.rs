@@ -15,7 +15,7 @@ pub const EARLIER: [&str; 2] = ["mocker_config_with_planner.yaml", "config_with_
 pub const PARETO: &str = "pareto.yaml";
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Output {
+pub struct ProfilerOutput {
     pub graph: Map<String, Value>,
     /// All other objects, in their order.
     pub additional: Vec<Value>,
@@ -28,7 +28,7 @@ pub fn key(data: &BTreeMap<String, String>, simulated: bool) -> Option<&'static 
     [FINAL, earlier].into_iter().find(|key| data.contains_key(*key))
 }
 
-pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<Output, String> {
+pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<ProfilerOutput, String> {
     let key = key(data, simulated).unwrap_or(FINAL);
     let text = data.get(key).map(String::as_str).unwrap_or_default();
     let mut graph = None;
@@ -53,7 +53,7 @@ pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<Output, 
         return Err(format!("failed to extract DGD from {key}: the DynamoGraphDeployment has no spec"));
     }
     let pareto = data.get(PARETO).and_then(|text| parse(text).ok()).unwrap_or_default();
-    Ok(Output { graph, additional, pareto })
+    Ok(ProfilerOutput { graph, additional, pareto })
 }
 
 /// Parses each document separately, so that an invalid one does not discard the others. Documents without a kind are

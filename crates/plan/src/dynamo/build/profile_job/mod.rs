@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::DynamoGraphDeploymentRequestSpec;
 
-use crate::dynamo::asked::{self, Kept};
 use crate::dynamo::names;
+use crate::dynamo::request::{self, AlphaFields};
 use crate::dynamo::snapshot::{ObservedObject, Snapshot};
 
 pub const PROFILER: &str = "profiler";
@@ -44,7 +44,7 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
     }
     if let Some(pod) = spec["template"]["spec"].as_object_mut() {
         token(pod);
-        if asked::graph_override(&object.spec).is_some() {
+        if request::graph_override(&object.spec).is_some() {
             install(pod, snapshot);
         }
     }
@@ -55,7 +55,7 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
             "name": names::profiling_job(&object.name),
             "namespace": object.namespace,
             "labels": names::job_labels(&object.name),
-            "annotations": { names::ACCEPTED_SPEC: asked::mark(&object.spec) },
+            "annotations": { names::ACCEPTED_SPEC: request::spec_mark(&object.spec) },
             "ownerReferences": [reference(&object.name, &object.uid)],
         },
         "spec": spec,
@@ -76,24 +76,24 @@ pub fn reference(request: &str, uid: &str) -> Value {
 
 fn pod(snapshot: &Snapshot, image: &str) -> Value {
     let object = &snapshot.object;
-    let kept = asked::kept(object);
+    let alpha = request::alpha_fields(object);
     json!({
         "restartPolicy": "Never",
         "serviceAccountName": names::SERVICE_ACCOUNT,
         "imagePullSecrets": [{ "name": names::PULL_SECRET }],
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000 },
-        "containers": [profiler(snapshot, &kept, image), copier(snapshot)],
-        "volumes": volumes(object, &kept),
+        "containers": [profiler(snapshot, &alpha, image), copier(snapshot)],
+        "volumes": volumes(object, &alpha),
     })
 }
 
-fn profiler(snapshot: &Snapshot, kept: &Kept, image: &str) -> Value {
+fn profiler(snapshot: &Snapshot, alpha: &AlphaFields, image: &str) -> Value {
     let object = &snapshot.object;
     let mut mounts = vec![json!({ "name": OUTPUT_VOLUME, "mountPath": OUTPUT_PATH })];
-    if asked::model_cache(&object.spec).is_some() {
+    if request::model_cache(&object.spec).is_some() {
         mounts.push(json!({ "name": CACHE_VOLUME, "mountPath": cache_path(object), "readOnly": true }));
     }
-    if kept.config_map.is_some() {
+    if alpha.config_map.is_some() {
         mounts.push(json!({ "name": CONFIG_VOLUME, "mountPath": CONFIG_PATH, "readOnly": true }));
     }
     json!({
@@ -165,29 +165,29 @@ fn copier(snapshot: &Snapshot) -> Value {
 }
 
 fn pull_policy(container: &mut Value, snapshot: &Snapshot) {
-    if let Some(policy) = asked::given(snapshot.settings.operator_image_pull_policy.as_deref()) {
+    if let Some(policy) = request::non_empty(snapshot.settings.operator_image_pull_policy.as_deref()) {
         container["imagePullPolicy"] = policy.into();
     }
 }
 
-fn volumes(object: &ObservedObject, kept: &Kept) -> Vec<Value> {
-    let output = match &kept.output_claim {
+fn volumes(object: &ObservedObject, alpha: &AlphaFields) -> Vec<Value> {
+    let output = match &alpha.output_claim {
         Some(claim) => json!({ "name": OUTPUT_VOLUME, "persistentVolumeClaim": { "claimName": claim } }),
         None => json!({ "name": OUTPUT_VOLUME, "emptyDir": {} }),
     };
-    let cache = asked::model_cache(&object.spec).map(
+    let cache = request::model_cache(&object.spec).map(
         |claim| json!({ "name": CACHE_VOLUME, "persistentVolumeClaim": { "claimName": claim, "readOnly": true } }),
     );
-    let config = kept.config_map.as_ref().map(|(name, key)| {
-        let items = json!([{ "key": key, "path": asked::CONFIG_KEY }]);
+    let config = alpha.config_map.as_ref().map(|(name, key)| {
+        let items = json!([{ "key": key, "path": request::CONFIG_KEY }]);
         json!({ "name": CONFIG_VOLUME, "configMap": { "name": name, "items": items } })
     });
     [Some(output), cache, config].into_iter().flatten().collect()
 }
 
 fn cache_path(object: &ObservedObject) -> &str {
-    let given = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_mount_path.as_deref()));
-    given.unwrap_or(CACHE_PATH)
+    let path = object.spec.model_cache.as_ref().and_then(|cache| request::non_empty(cache.pvc_mount_path.as_deref()));
+    path.unwrap_or(CACHE_PATH)
 }
 
 /// The sidecar needs a token even if the profiler gets none.

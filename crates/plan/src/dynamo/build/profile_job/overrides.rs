@@ -1,11 +1,10 @@
 //! Merges the permitted fields of `overrides.profilingJob` into the Job, and lists the others.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{COPIER, PROFILER, container, put};
+use crate::dynamo::graph::JsonObject;
 use crate::dynamo::names;
-
-type Object = Map<String, Value>;
 
 const JOB: [&str; 6] =
     ["backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "completions", "parallelism", "suspend"];
@@ -45,13 +44,13 @@ const PROTECTED_LABELS: [&str; 6] = [
     names::LABEL_MANAGED_BY,
     names::LABEL_PROFILED,
 ];
-const OF_PROFILER: [&str; 6] = ["image", "resources", "securityContext", "env", "volumeMounts", "envFrom"];
+const PROFILER_FIELDS: [&str; 6] = ["image", "resources", "securityContext", "env", "volumeMounts", "envFrom"];
 /// The image is fixed: the sidecar runs a program of the operator's image.
-const OF_COPIER: [&str; 1] = ["resources"];
+const SIDECAR_FIELDS: [&str; 1] = ["resources"];
 
-pub fn merge(job: &mut Value, wanted: &Object) {
+pub fn merge(job: &mut Value, wanted: &JsonObject) {
     for name in JOB {
-        if let Some(value) = said(wanted, name) {
+        if let Some(value) = set_value(wanted, name) {
             job[name] = value.clone();
         }
     }
@@ -59,14 +58,14 @@ pub fn merge(job: &mut Value, wanted: &Object) {
     metadata(&mut job["template"], object(template, "metadata"));
     let (Some(pod), Some(wanted)) = (job["template"]["spec"].as_object_mut(), object(template, "spec")) else { return };
     for name in POD {
-        if let Some(value) = said(wanted, name) {
+        if let Some(value) = set_value(wanted, name) {
             pod.insert(name.to_owned(), value.clone());
         }
     }
     if let Some(security) = object(wanted, "securityContext") {
-        let own = pod.entry("securityContext").or_insert_with(|| Object::new().into());
+        let own = pod.entry("securityContext").or_insert_with(|| JsonObject::new().into());
         for name in SECURITY {
-            if let Some(value) = said(security, name) {
+            if let Some(value) = set_value(security, name) {
                 own[name] = value.clone();
             }
         }
@@ -77,16 +76,17 @@ pub fn merge(job: &mut Value, wanted: &Object) {
         }
     }
     let containers = entries(wanted, "containers");
-    for (name, given, fields) in
-        [(PROFILER, for_profiler(containers), &OF_PROFILER[..]), (COPIER, named(containers, COPIER), &OF_COPIER[..])]
-    {
-        if let (Some(own), Some(given)) = (container(pod, name), given) {
-            merge_container(own, given, fields);
+    for (name, wanted, fields) in [
+        (PROFILER, for_profiler(containers), &PROFILER_FIELDS[..]),
+        (COPIER, named(containers, COPIER), &SIDECAR_FIELDS[..]),
+    ] {
+        if let (Some(own), Some(wanted)) = (container(pod, name), wanted) {
+            merge_container(own, wanted, fields);
         }
     }
 }
 
-fn metadata(template: &mut Value, wanted: Option<&Object>) {
+fn metadata(template: &mut Value, wanted: Option<&JsonObject>) {
     for part in ["labels", "annotations"] {
         let Some(values) = wanted.and_then(|wanted| object(wanted, part)) else { continue };
         let taken = values.iter().filter(|(key, _)| part == "annotations" || !PROTECTED_LABELS.contains(&key.as_str()));
@@ -96,9 +96,9 @@ fn metadata(template: &mut Value, wanted: Option<&Object>) {
     }
 }
 
-fn merge_container(own: &mut Object, given: &Object, fields: &[&str]) {
+fn merge_container(own: &mut JsonObject, wanted: &JsonObject, fields: &[&str]) {
     for name in fields.iter().copied() {
-        let Some(value) = said(given, name) else { continue };
+        let Some(value) = set_value(wanted, name) else { continue };
         match (name, value) {
             ("env" | "volumeMounts", Value::Array(entries)) => {
                 for entry in entries {
@@ -119,32 +119,32 @@ fn merge_container(own: &mut Object, given: &Object, fields: &[&str]) {
 }
 
 /// A fixed order: another one would be another Job.
-pub(super) fn sort_env(container: &mut Object) {
+pub(super) fn sort_env(container: &mut JsonObject) {
     if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
         env.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     }
 }
 
 /// The entry with the profiler's name, or the first that is not the sidecar's.
-fn for_profiler(containers: &[Value]) -> Option<&Object> {
+fn for_profiler(containers: &[Value]) -> Option<&JsonObject> {
     named(containers, PROFILER)
         .or_else(|| containers.iter().find(|container| container["name"] != COPIER).and_then(Value::as_object))
 }
 
-fn named<'a>(containers: &'a [Value], name: &str) -> Option<&'a Object> {
+fn named<'a>(containers: &'a [Value], name: &str) -> Option<&'a JsonObject> {
     containers.iter().find(|container| container["name"] == name).and_then(Value::as_object)
 }
 
-fn object<'a>(of: &'a Object, name: &str) -> Option<&'a Object> {
+fn object<'a>(of: &'a JsonObject, name: &str) -> Option<&'a JsonObject> {
     of.get(name).and_then(Value::as_object)
 }
 
-fn entries<'a>(of: &'a Object, name: &str) -> &'a [Value] {
+fn entries<'a>(of: &'a JsonObject, name: &str) -> &'a [Value] {
     of.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// A null, an empty string, list or map counts as unset.
-fn said<'a>(of: &'a Object, name: &str) -> Option<&'a Value> {
+fn set_value<'a>(of: &'a JsonObject, name: &str) -> Option<&'a Value> {
     of.get(name).filter(|value| match value {
         Value::Null => false,
         Value::String(text) => !text.is_empty(),
@@ -155,14 +155,14 @@ fn said<'a>(of: &'a Object, name: &str) -> Option<&'a Value> {
 }
 
 /// Whether an image is set for the sidecar, where earlier operators ran a script in an image with kubectl.
-pub fn wants_copier(wanted: &Object) -> bool {
+pub fn has_sidecar_image(wanted: &JsonObject) -> bool {
     let pod = object(wanted, "template").and_then(|template| object(template, "spec"));
     let copier = pod.and_then(|pod| named(entries(pod, "containers"), COPIER));
-    copier.is_some_and(|copier| said(copier, "image").is_some())
+    copier.is_some_and(|copier| set_value(copier, "image").is_some())
 }
 
 /// Paths of the fields that `merge` ignores.
-pub fn ignored(wanted: &Object) -> Vec<String> {
+pub fn ignored(wanted: &JsonObject) -> Vec<String> {
     let mut found = beyond(wanted, "", &[&JOB[..], &["template"]].concat());
     let Some(template) = object(wanted, "template") else { return found };
     found.extend(beyond(template, "template.", &["metadata", "spec"]));
@@ -186,8 +186,8 @@ pub fn ignored(wanted: &Object) -> Vec<String> {
     for (place, container) in containers.iter().enumerate().filter_map(|(place, c)| Some((place, c.as_object()?))) {
         let path = format!("template.spec.containers[{place}]");
         let fields = match container.get("name").and_then(Value::as_str) {
-            _ if profiler == Some(container) => &OF_PROFILER[..],
-            Some(COPIER) => &OF_COPIER[..],
+            _ if profiler == Some(container) => &PROFILER_FIELDS[..],
+            Some(COPIER) => &SIDECAR_FIELDS[..],
             _ => {
                 found.push(path);
                 continue;
@@ -198,7 +198,7 @@ pub fn ignored(wanted: &Object) -> Vec<String> {
     found
 }
 
-fn beyond(of: &Object, path: &str, known: &[&str]) -> Vec<String> {
-    let unknown = of.keys().filter(|name| !known.contains(&name.as_str()) && said(of, name).is_some());
+fn beyond(of: &JsonObject, path: &str, known: &[&str]) -> Vec<String> {
+    let unknown = of.keys().filter(|name| !known.contains(&name.as_str()) && set_value(of, name).is_some());
     unknown.map(|name| format!("{path}{name}")).collect()
 }

@@ -77,7 +77,10 @@ fn too_long_job_name_is_rejected() {
     let review = review_create(&new);
     let text = &error_texts(&review)[0];
     assert!(text.starts_with("metadata.name: Invalid value: \"aaaa"), "{text}");
-    assert!(text.contains("has 56 characters, and the profiling Job profile-aaa"), "{text}");
+    assert!(
+        text.contains("has 56 characters, too many for a label with the name of the profiling Job profile-aaa"),
+        "{text}"
+    );
     assert!(text.ends_with("Create the request under a name of at most 55 characters."), "{text}");
 }
 
@@ -101,7 +104,7 @@ fn invalid_graph_name_is_rejected_before_profiling() {
         assert_accepted(&named(json!(name)));
     }
     for name in [json!("Chat_Bot"), json!("-chat"), json!("a..b"), json!("größe"), json!("a".repeat(254)), json!(7)] {
-        let text = format!("spec.overrides.dgd.metadata.name: Invalid value: {name}: no object can have this name");
+        let text = format!("spec.overrides.dgd.metadata.name: Invalid value: {name}: is not a valid object name");
         assert_rejected(&named(name), &[&text]);
     }
 }
@@ -112,7 +115,10 @@ fn oversized_spec_is_rejected_with_its_length() {
     assert_accepted(&review_create(&request(planner(130_000))));
     let review = review_create(&request(planner(132_000)));
     let text = &error_texts(&review)[0];
-    assert!(text.starts_with("spec: Invalid value: it has 132") && text.contains("at most 131071."), "{text}");
+    assert!(
+        text.starts_with("spec: Invalid value: the spec has 132") && text.contains("at most 131071 bytes"),
+        "{text}"
+    );
     assert!(text.ends_with("Shorten spec.features.planner or spec.overrides."), "{text}");
 }
 
@@ -126,7 +132,7 @@ fn request_without_image_is_rejected() {
 #[test]
 fn unknown_gpu_sku_is_rejected_with_list() {
     let review = review_create(&request(json!({ "hardware": { "gpuSku": "gtx" } })));
-    assert_rejected(&review, &["spec.hardware.gpuSku: Invalid value: \"gtx\": the profiler does not know it"]);
+    assert_rejected(&review, &["spec.hardware.gpuSku: Invalid value: \"gtx\": the profiler does not support it"]);
     assert!(error_texts(&review)[0].contains("h100_sxm, h100_pcie"));
 }
 
@@ -135,7 +141,7 @@ fn undecodable_spec_is_rejected_without_values() {
     let review = review_create(&request(json!({ "model": 7, "backend": "hunter2" })));
     let text = &error_texts(&review)[0];
     assert!(
-        text.starts_with("spec.backend: Invalid value: cannot be read: unknown word, ") && !text.contains("hunter2"),
+        text.starts_with("spec.backend: Invalid value: cannot be decoded: unknown word, ") && !text.contains("hunter2"),
         "{text}"
     );
 }

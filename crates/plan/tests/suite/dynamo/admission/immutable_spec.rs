@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{Options, crd};
-use steersman_plan::dynamo::validate::filled;
-use steersman_plan::dynamo::{asked, names};
+use steersman_plan::dynamo::validate::operator_values;
+use steersman_plan::dynamo::{names, request};
 use steersman_reconcile::{FieldPath, path};
 
 use super::*;
@@ -15,7 +15,7 @@ fn assert_change_forbidden(phase: &str) {
     let review =
         review_update(&request_in_phase(phase, json!({})), &request_in_phase(phase, json!({ "model": MODEL })));
     assert_rejected(&review, &[&forbidden_text(phase)]);
-    assert!(error_texts(&review)[0].ends_with("Changed is spec.model."), "{:?}", error_texts(&review));
+    assert!(error_texts(&review)[0].ends_with("Changed fields: spec.model."), "{:?}", error_texts(&review));
 }
 
 /// A request with `autoApply: false`.
@@ -85,7 +85,7 @@ fn adm_21_manual_apply_allows_version_while_profiling() {
     ] {
         let review = review_update(&manual_request_in_phase("Profiling", json!({})), &new);
         assert_rejected(&review, &[&forbidden_text("Profiling")]);
-        assert!(error_texts(&review)[0].ends_with("Only spec.runtimeVersionOverride can be changed meanwhile."));
+        assert!(error_texts(&review)[0].ends_with("In this phase only spec.runtimeVersionOverride can be changed."));
     }
     let automatic = request_in_phase("Profiling", json!({ "runtimeVersionOverride": "1.2.0" }));
     assert_rejected(
@@ -99,12 +99,13 @@ fn adm_22_other_changes_are_forbidden_at_ready() {
     let old = manual_request_in_phase("Ready", json!({}));
     let review = review_update(&old, &manual_request_in_phase("Ready", json!({ "model": MODEL })));
     assert_rejected(&review, &[&forbidden_text("Ready")]);
-    let remedy = "Changed is spec.model. Only spec.runtimeVersionOverride and spec.autoApply can be changed now.";
+    let remedy = "Changed fields: spec.model. In this phase only spec.runtimeVersionOverride and spec.autoApply can \
+                  be changed.";
     assert!(error_texts(&review)[0].ends_with(remedy), "{:?}", error_texts(&review));
     let both = request_in_phase("Ready", json!({ "sla": { "ttft": 100 }, "runtimeVersionOverride": "1.2.0" }));
     let review = review_update(&old, &both);
     assert_rejected(&review, &[&forbidden_text("Ready")]);
-    assert!(error_texts(&review)[0].contains("Changed is spec.autoApply, spec.runtimeVersionOverride, spec.sla."));
+    assert!(error_texts(&review)[0].contains("Changed fields: spec.autoApply, spec.runtimeVersionOverride, spec.sla."));
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn adm_25_failed_request_accepts_change_with_warning() {
     assert_accepted(&review);
     let [warning] = &review.warnings[..] else { panic!("one warning expected: {review:?}") };
     let warning = warning.to_string();
-    assert!(warning.starts_with("spec: this request has failed after its profiling began"), "{warning}");
+    assert!(warning.starts_with("spec: this request failed after profiling started"), "{warning}");
     assert!(warning.ends_with("Delete and recreate it."), "{warning}");
 }
 
@@ -150,14 +151,14 @@ fn many_changes_are_counted() {
             "sla": { "ttft": 1 }, "workload": { "isl": 1 }, "hardware": { "rdma": true } }),
     );
     let review = review_update(&request_in_phase("Deployed", json!({})), &new);
-    assert!(error_texts(&review)[0].contains("Changed is spec.backend, spec.hardware, spec.image, spec.model,"));
+    assert!(error_texts(&review)[0].contains("Changed fields: spec.backend, spec.hardware, spec.image, spec.model,"));
     assert!(error_texts(&review)[0].ends_with("and 2 more."), "{:?}", error_texts(&review));
 }
 
 /// Adds the annotation with the hash of the spec that profiling began with.
 fn with_mark(mut request: Value, accepted: &Value) -> Value {
     let spec = serde_json::from_value(accepted["spec"].clone()).unwrap();
-    request["metadata"]["annotations"] = json!({ names::ACCEPTED_SPEC: asked::mark(&spec) });
+    request["metadata"]["annotations"] = json!({ names::ACCEPTED_SPEC: request::spec_mark(&spec) });
     request
 }
 
@@ -175,7 +176,7 @@ fn unreviewed_change_can_only_be_reverted_fully() {
         half["spec"]["model"] = accepted_request["spec"]["model"].clone();
         let review = review_update(&unreviewed, &half);
         assert_rejected(&review, &[&forbidden_text(phase)]);
-        assert!(error_texts(&review)[0].ends_with("only a change back to all of that one is accepted."));
+        assert!(error_texts(&review)[0].ends_with("Only a change back to that spec is accepted."));
         // The mark in the new object is not trusted.
         let own = with_mark(half.clone(), &half);
         assert_rejected(&review_update(&unreviewed, &own), &[&forbidden_text(phase)]);
@@ -230,13 +231,13 @@ fn original_manifest_can_be_reapplied_without_defaults() {
         other["spec"]["model"] = json!(MODEL);
         let review = review_update(&old, &other);
         assert_rejected(&review, &[&forbidden_text(phase)]);
-        assert!(error_texts(&review)[0].contains("Changed is spec.model."), "{:?}", error_texts(&review));
+        assert!(error_texts(&review)[0].contains("Changed fields: spec.model."), "{:?}", error_texts(&review));
         // An object with the mark was read from the cluster, so that its author has removed the filled-in fields on
         // purpose.
         let review = review_update(&old, &with_mark(new.clone(), &old));
         assert_rejected(&review, &[&forbidden_text(phase)]);
         assert!(
-            error_texts(&review)[0].contains("Changed is spec.hardware, spec.image."),
+            error_texts(&review)[0].contains("Changed fields: spec.hardware, spec.image."),
             "{:?}",
             error_texts(&review)
         );
@@ -246,7 +247,7 @@ fn original_manifest_can_be_reapplied_without_defaults() {
         old["metadata"]["managedFields"] = json!([author_entry, operator_entry]);
         let review = review_update(&old, &new);
         assert_rejected(&review, &[&forbidden_text(phase)]);
-        assert!(error_texts(&review)[0].contains("Changed is spec.hardware."), "{:?}", error_texts(&review));
+        assert!(error_texts(&review)[0].contains("Changed fields: spec.hardware."), "{:?}", error_texts(&review));
     }
 }
 
@@ -264,7 +265,11 @@ fn embedded_objects_are_compared_exactly() {
     let old = request_in_phase("Profiling", job(json!({ "components": [], "envs": {} })));
     let review = review_update(&old, &request_in_phase("Profiling", job(json!({ "components": [] }))));
     assert_rejected(&review, &[&forbidden_text("Profiling")]);
-    assert!(error_texts(&review)[0].contains("Changed is spec.overrides.dgd.spec.envs."), "{:?}", error_texts(&review));
+    assert!(
+        error_texts(&review)[0].contains("Changed fields: spec.overrides.dgd.spec.envs."),
+        "{:?}",
+        error_texts(&review)
+    );
 }
 
 /// The validator's list of defaults must match the schema.
@@ -277,9 +282,9 @@ fn known_defaults_match_schema_defaults() {
     collect_defaults(&beta["schema"]["openAPIV3Schema"]["properties"]["spec"], &path!(spec), &mut found);
     assert_eq!(found.len(), 6, "{found:?}");
     for (path, value) in found {
-        assert_eq!(filled::default(&path), Some(value), "{path}");
+        assert_eq!(operator_values::default(&path), Some(value), "{path}");
     }
-    assert_eq!(filled::default(&path!(spec.model)), None);
+    assert_eq!(operator_values::default(&path!(spec.model)), None);
 }
 
 /// Collects the defaults below a node, except in overrides, which contain parts of other objects.

@@ -26,7 +26,7 @@ proptest! {
     #[test]
     fn admission_and_plan_reject_the_same_specs(snapshot in snapshots()) {
         let errors = validate(&request_json(&snapshot), None, &facts(&snapshot)).errors;
-        let plan_errors = before_profiling(&snapshot).wrong;
+        let plan_errors = before_profiling(&snapshot).errors;
         let is_version_error = |path: &FieldPath| *path == path!(spec.runtimeVersionOverride);
         let rejected_fields: Vec<_> = errors.iter().filter(|problem| !is_version_error(&problem.path)).collect();
         prop_assert_eq!(rejected_fields.len(), plan_errors.len(), "{:?} {:?}", rejected_fields, plan_errors);

@@ -23,8 +23,8 @@ fn config_map_reference_warns_with_alternative() {
     let warning = only_warning(&request_with_annotation("nvidia.com/dgdr-config-map-ref", r#"{"name":"base"}"#));
     assert_eq!(
         warning,
-        "metadata.annotations[nvidia.com/dgdr-config-map-ref]: ConfigMap base (key disagg.yaml) is mounted at /config in \
-         the profiling Job, where today's profilers do not look. Put what shall differ in the generated graph into \
+        "metadata.annotations[nvidia.com/dgdr-config-map-ref]: ConfigMap base (key disagg.yaml) is mounted at /config \
+         in the profiling Job, but current profilers do not read it. To change the generated graph, set \
          spec.overrides.dgd."
     );
 }
@@ -32,20 +32,20 @@ fn config_map_reference_warns_with_alternative() {
 #[test]
 fn obsolete_deployment_overrides_warn() {
     let warning = only_warning(&request_with_annotation("nvidia.com/dgdr-deployment-overrides", r#"{"name":"mine"}"#));
-    assert!(warning.starts_with("Kept from v1alpha1 and without effect: spec.deploymentOverrides.name."), "{warning}");
+    assert!(warning.starts_with("Fields of v1alpha1 without effect: spec.deploymentOverrides.name."), "{warning}");
 }
 
 #[test]
 fn optimization_type_warns_as_unused() {
     let warning = only_warning(&request(json!({ "sla": { "optimizationType": "latency" } })));
-    assert!(warning.starts_with("spec.sla.optimizationType is handed to the profiler"), "{warning}");
+    assert!(warning.starts_with("spec.sla.optimizationType is passed to the profiler"), "{warning}");
 }
 
 #[test]
 fn unsupported_job_fields_warn() {
     let job = json!({ "completionMode": "Indexed", "template": { "spec": { "containers": [] } } });
     let warning = only_warning(&request(json!({ "overrides": { "profilingJob": job } })));
-    assert!(warning.starts_with("Not taken over from spec.overrides.profilingJob: completionMode."), "{warning}");
+    assert!(warning.starts_with("Ignored fields of spec.overrides.profilingJob: completionMode."), "{warning}");
 }
 
 /// Earlier operators ran a kubectl script in the sidecar, so that many manifests set a mirrored kubectl image.
@@ -54,9 +54,9 @@ fn sidecar_image_override_warns_with_flag() {
     let containers = json!([{ "name": "output-copier", "image": "mirror/kubectl:1" }]);
     let job = json!({ "template": { "spec": { "containers": containers } } });
     let warning = only_warning(&request(json!({ "overrides": { "profilingJob": job } })));
-    let want = "Not taken over from spec.overrides.profilingJob: template.spec.containers[0].image.";
+    let want = "Ignored fields of spec.overrides.profilingJob: template.spec.containers[0].image.";
     assert!(warning.starts_with(want), "{warning}");
-    assert!(warning.ends_with("runs a program of the operator's own image, which --operator-image sets."), "{warning}");
+    assert!(warning.ends_with("runs the operator's own image, which --operator-image sets."), "{warning}");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn invalid_config_map_reference_warns() {
     for wrong in ["base", r#"{"key":"disagg.yaml"}"#, r#"{"name":""}"#, "{"] {
         let warning = only_warning(&request_with_annotation("nvidia.com/dgdr-config-map-ref", wrong));
         let want = format!(
-            "The fields that v1alpha1 keeps in annotations cannot be read: nvidia.com/dgdr-config-map-ref is {wrong:?} and \
+            "The annotations with fields of v1alpha1 cannot be read: nvidia.com/dgdr-config-map-ref is {wrong:?} and \
              must be JSON with a name, as in {{\"name\":\"base\",\"key\":\"disagg.yaml\"}}."
         );
         assert!(warning.starts_with(&want), "{warning}");
@@ -102,8 +102,9 @@ fn pod_naming_limit_warns_with_maximum_length() {
         warning,
         format!(
             "metadata.name: DGD name '{graph}' (length 29) combined with component name VllmPrefillWorker exceeds the \
-             45-character pod-naming limit, and the profiler ends with this error if it chooses such a component. Create \
-             the request under a name of at most 24 characters, or name the graph in spec.overrides.dgd.metadata.name."
+             45-character pod-naming limit. If the profiler chooses this component, it ends with this error. Create \
+             the request under a name of at most 24 characters, or name the graph in \
+             spec.overrides.dgd.metadata.name."
         )
     );
     only_warning(&request_named(25, json!({ "backend": "auto" })));
@@ -128,8 +129,7 @@ fn unknown_graph_field_warns() {
     let graph = json!({ "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment",
         "spec": { "imagePullSecrets": [{ "name": "registry" }] } });
     let warning = only_warning(&request(json!({ "overrides": { "dgd": graph } })));
-    let why =
-        "spec.overrides.dgd: override spec.imagePullSecrets is not a field of nvidia.com/v1alpha1, and a profiler";
+    let why = "spec.overrides.dgd: override spec.imagePullSecrets is not a field of nvidia.com/v1alpha1. A profiler";
     assert!(warning.starts_with(why) && warning.contains("extraPodSpec"), "{warning}");
 }
 
@@ -149,13 +149,10 @@ fn v1beta1_override_is_checked_against_profiler_version() {
     }
     assert_eq!(
         only_warning(&with("1.4.0", sidecar)),
-        "spec.overrides.dgd: spec.components[Frontend].frontendSidecar is no field of nvidia.com/v1alpha1, in which the \
-         profiler in r/planner:1.4.0 generates graphs. Name an image of Dynamo 1.5 or later in spec.image, or leave the \
-         field out."
+        "spec.overrides.dgd: spec.components[Frontend].frontendSidecar is not a field of nvidia.com/v1alpha1, the version in which the profiler in r/planner:1.4.0 generates graphs. Name an image of Dynamo 1.5 or later in spec.image, or remove the field."
     );
     assert_eq!(
         only_warning(&with("1.3.0", common)),
-        "spec.overrides.dgd is of nvidia.com/v1beta1, and the profiler in r/planner:1.3.0 takes every override for one of \
-         nvidia.com/v1alpha1. Name an image of Dynamo 1.5 or later in spec.image, or write the override in v1alpha1."
+        "spec.overrides.dgd is of nvidia.com/v1beta1, but the profiler in r/planner:1.3.0 reads every override as nvidia.com/v1alpha1. Name an image of Dynamo 1.5 or later in spec.image, or write the override in v1alpha1."
     );
 }

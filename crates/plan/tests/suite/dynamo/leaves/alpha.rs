@@ -37,7 +37,7 @@ pub const ROWS: &[Row] = &[
         "profilingConfig.configMapRef.name",
         "{profilingConfig: {configMapRef: {}}}",
         ["one", "other"],
-        "the ConfigMap that is mounted at `/config`, where today's profilers do not look",
+        "the ConfigMap that is mounted at `/config`, which current profilers do not read",
         "Job; refused without",
     ),
     row(

@@ -1,15 +1,15 @@
 //! Merges `overrides.dgd` over a generated graph. The profiler calls it through a program of ours, once for each graph
 //! that it writes.
 
-mod fit;
+mod schema;
 
 use serde_json::{Value, json};
 
-pub use super::translate::unsaid;
-pub use fit::{problem, unknown};
+pub use super::translate::field_missing_in_alpha;
+pub use schema::{problem, unknown};
 
-use super::translate::{self, Turned};
-use super::{Object, lists};
+use super::translate::{self, TranslatedOverride};
+use super::{JsonObject, lists};
 
 /// Prefix of annotations that the conversion of graphs uses.
 const RESERVED: &str = "nvidia.com/dgd-";
@@ -19,12 +19,12 @@ pub(super) const ARGUMENTS_REPLACED: [&str; 2] = ["Frontend", "Planner"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
-    pub graph: Object,
+    pub graph: JsonObject,
     /// Each as `path: text`.
     pub warnings: Vec<String>,
 }
 
-fn components(spec: &Object, alpha: bool) -> Vec<(String, &Value)> {
+fn components(spec: &JsonObject, alpha: bool) -> Vec<(String, &Value)> {
     if alpha {
         let services = spec.get("services").and_then(Value::as_object);
         return services.into_iter().flatten().map(|(name, service)| (name.clone(), service)).collect();
@@ -34,29 +34,29 @@ fn components(spec: &Object, alpha: bool) -> Vec<(String, &Value)> {
     components.into_iter().flatten().map(|component| (name(component), component)).collect()
 }
 
-fn api_version(of: &Object) -> &str {
+fn api_version(of: &JsonObject) -> &str {
     of.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn is_alpha(of: &Object) -> bool {
+fn is_alpha(of: &JsonObject) -> bool {
     api_version(of).ends_with("/v1alpha1")
 }
 
-pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
+pub fn merge(graph: &JsonObject, wanted: &JsonObject) -> Result<Merged, String> {
     if let Some(problem) = problem(wanted).or_else(|| unknown(wanted)) {
         return Err(problem);
     }
-    let is_beta = |of: &Object| api_version(of).ends_with("/v1beta1");
+    let is_beta = |of: &JsonObject| api_version(of).ends_with("/v1beta1");
     let from_beta = is_beta(wanted);
     let before = graph;
-    let turned = if is_alpha(wanted) && is_beta(graph) {
+    let result = if is_alpha(wanted) && is_beta(graph) {
         translate::to_beta(wanted, graph)
     } else if !is_alpha(wanted) && is_alpha(graph) {
         translate::to_alpha(wanted, graph)?
     } else {
-        Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() }
+        TranslatedOverride { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() }
     };
-    let Turned { wanted, mut graph, warnings } = turned;
+    let TranslatedOverride { wanted, mut graph, warnings } = result;
     if api_version(&graph) != api_version(&wanted) {
         return Err(format!(
             "override of {} cannot be merged into a graph of {}: write it in the version that the profiler generates",
@@ -68,12 +68,12 @@ pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
     merging.metadata(&mut graph, wanted.get("metadata"));
     if let Some(Value::Object(spec)) = wanted.get("spec") {
         let spec = merging.known(spec, &graph);
-        let mut own = graph.remove("spec").unwrap_or_else(|| Object::new().into());
+        let mut own = graph.remove("spec").unwrap_or_else(|| JsonObject::new().into());
         merging.value(&mut own, &Value::Object(spec), &mut vec!["spec".to_owned()])?;
         graph.insert("spec".to_owned(), own);
     }
     if merging.alpha && from_beta {
-        translate::said_as_before(&mut graph, before);
+        translate::restore_service_resources(&mut graph, before);
     }
     Ok(Merged { graph, warnings: merging.warnings })
 }
@@ -87,7 +87,7 @@ struct Merging {
 
 impl Merging {
     /// Merges labels and annotations only: the other fields identify an object or are the server's.
-    fn metadata(&mut self, graph: &mut Object, wanted: Option<&Value>) {
+    fn metadata(&mut self, graph: &mut JsonObject, wanted: Option<&Value>) {
         let Some(Value::Object(wanted)) = wanted else { return };
         let beyond: Vec<&str> =
             wanted.keys().map(String::as_str).filter(|name| !["labels", "annotations"].contains(name)).collect();
@@ -115,8 +115,8 @@ impl Merging {
     }
 
     /// Removes components that the graph does not have: profiling decides which exist.
-    fn known(&mut self, spec: &Object, graph: &Object) -> Object {
-        let empty = Object::new();
+    fn known(&mut self, spec: &JsonObject, graph: &JsonObject) -> JsonObject {
+        let empty = JsonObject::new();
         let own = graph.get("spec").and_then(Value::as_object).unwrap_or(&empty);
         let there: Vec<String> = components(own, self.alpha).into_iter().map(|(name, _)| name).collect();
         let (list, word) = if self.alpha { ("services", "service") } else { ("components", "component") };
@@ -161,7 +161,7 @@ impl Merging {
         }
     }
 
-    fn object(&self, own: &mut Object, wanted: &Object, path: &mut Vec<String>) -> Result<(), String> {
+    fn object(&self, own: &mut JsonObject, wanted: &JsonObject, path: &mut Vec<String>) -> Result<(), String> {
         let listed = path.len() >= 2 && path[path.len() - 2] == "containers";
         let container = listed || (self.alpha && path.last().is_some_and(|name| name == "mainContainer"));
         let permitted = container && (self.from_beta || !self.alpha);
@@ -264,8 +264,8 @@ fn misplaced_patch(place: &str) -> String {
 
 /// The arguments of a container, followed by those of the override.
 fn appended(
-    own: &Object,
-    wanted: &Object,
+    own: &JsonObject,
+    wanted: &JsonObject,
     modifier: &Value,
     permitted: bool,
     place: &str,
@@ -276,10 +276,11 @@ fn appended(
     let more = wanted.get("args").and_then(Value::as_array);
     let more = more.filter(|items| !items.is_empty() && items.iter().all(Value::is_string));
     let Some(more) = more else {
-        return Err(format!("override {place}.args must be a list of at least one text to be appended"));
+        return Err(format!("override {place}.args must be a non-empty list of strings to append"));
     };
-    let there = own.get("args").and_then(Value::as_array).ok_or_else(|| {
-        format!("override {place}.args cannot be appended: the generated container has no args of its own")
-    })?;
+    let there = own
+        .get("args")
+        .and_then(Value::as_array)
+        .ok_or_else(|| format!("override {place}.args cannot be appended: the generated container has no args"))?;
     Ok(there.iter().chain(more).cloned().collect())
 }

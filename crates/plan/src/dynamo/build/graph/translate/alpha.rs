@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use steersman_reconcile::quantity::billionths;
 
 use super::beta::resources;
-use super::{MAIN, MODES, Object, PROBES, SAME, SIDECAR, renamed};
+use super::{COMMON_FIELDS, JsonObject, MAIN, MODES, PROBES, SIDECAR, renamed};
 
 const GPU: &str = "nvidia.com/gpu";
 const SWITCHED: [&str; 2] = ["gpuMemoryService", "failover"];
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
-pub struct Turned {
-    pub wanted: Object,
-    pub graph: Object,
+pub struct TranslatedOverride {
+    pub wanted: JsonObject,
+    pub graph: JsonObject,
     pub warnings: Vec<String>,
 }
 
 /// The first field of an override that graphs of v1alpha1 do not have.
-pub fn unsaid(wanted: &Object) -> Option<String> {
+pub fn field_missing_in_alpha(wanted: &JsonObject) -> Option<String> {
     let beyond = |value: &Value, place: &str, known: &[&str]| {
         let fields = value.as_object().into_iter().flatten();
         fields.map(|(name, _)| name).find(|name| !known.contains(&name.as_str())).map(|name| format!("{place}.{name}"))
@@ -39,38 +39,38 @@ pub fn unsaid(wanted: &Object) -> Option<String> {
     wanted.get("spec")?["components"].as_array()?.iter().find_map(of)
 }
 
-pub fn to_alpha(wanted: &Object, graph: &Object) -> Result<Turned, String> {
-    if let Some(field) = unsaid(wanted) {
+pub fn to_alpha(wanted: &JsonObject, graph: &JsonObject) -> Result<TranslatedOverride, String> {
+    if let Some(field) = field_missing_in_alpha(wanted) {
         return Err(format!(
-            "override {field} cannot be merged: this profiler generates graphs of nvidia.com/v1alpha1, which have no such \
-             field; use a profiler of Dynamo 1.5 or later, or leave the field out"
+            "override {field} cannot be merged: this profiler generates graphs of nvidia.com/v1alpha1, which have no \
+             such field; use a profiler of Dynamo 1.5 or later, or remove the field"
         ));
     }
-    let mut turned = Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() };
-    turned.wanted.insert("apiVersion".to_owned(), "nvidia.com/v1alpha1".into());
-    let Some(Value::Object(spec)) = turned.wanted.remove("spec") else { return Ok(turned) };
-    let mut translated = Object::new();
+    let mut result = TranslatedOverride { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() };
+    result.wanted.insert("apiVersion".to_owned(), "nvidia.com/v1alpha1".into());
+    let Some(Value::Object(spec)) = result.wanted.remove("spec") else { return Ok(result) };
+    let mut translated = JsonObject::new();
     for (name, value) in spec {
         match name.as_str() {
             "env" => translated.insert("envs".to_owned(), value),
-            "components" => translated.insert("services".to_owned(), services(&value, &mut turned)?.into()),
+            "components" => translated.insert("services".to_owned(), services(&value, &mut result)?.into()),
             "topologyConstraint" => translated.insert(name, renamed(value, "clusterTopologyName", "topologyProfile")),
             _ => translated.insert(name, value),
         };
     }
-    turned.wanted.insert("spec".to_owned(), translated.into());
-    Ok(turned)
+    result.wanted.insert("spec".to_owned(), translated.into());
+    Ok(result)
 }
 
-fn services(components: &Value, turned: &mut Turned) -> Result<Object, String> {
-    let mut services = Object::new();
+fn services(components: &Value, result: &mut TranslatedOverride) -> Result<JsonObject, String> {
+    let mut services = JsonObject::new();
     for component in components.as_array().into_iter().flatten().filter_map(Value::as_object) {
         let name = component.get("name").and_then(Value::as_str).unwrap_or_default();
         let own =
-            turned.graph.get_mut("spec").and_then(|spec| spec.get_mut("services")?.get_mut(name)?.as_object_mut());
+            result.graph.get_mut("spec").and_then(|spec| spec.get_mut("services")?.get_mut(name)?.as_object_mut());
         let Some(own) = own else {
             let why = "ignored because the generated blueprint has no such component";
-            turned.warnings.push(format!("spec.components[{name}]: {why}"));
+            result.warnings.push(format!("spec.components[{name}]: {why}"));
             continue;
         };
         if services.insert(name.to_owned(), service(name, component, own)?.into()).is_some() {
@@ -80,11 +80,11 @@ fn services(components: &Value, turned: &mut Turned) -> Result<Object, String> {
     Ok(services)
 }
 
-fn service(name: &str, component: &Object, own: &mut Object) -> Result<Object, String> {
-    let mut service = Object::new();
+fn service(name: &str, component: &JsonObject, own: &mut JsonObject) -> Result<JsonObject, String> {
+    let mut service = JsonObject::new();
     for (field, value) in component {
         match field.as_str() {
-            same if SAME.contains(&same) => {
+            same if COMMON_FIELDS.contains(&same) => {
                 service.insert(same.to_owned(), value.clone());
             }
             "type" => {
@@ -126,7 +126,7 @@ fn text(value: &Value) -> String {
 }
 
 /// The mounts of a service, of which the first compilation cache is replaced.
-fn with_cache(own: &Object, cache: &Value) -> Value {
+fn with_cache(own: &JsonObject, cache: &Value) -> Value {
     let mut mounts = own.get("volumeMounts").and_then(Value::as_array).cloned().unwrap_or_default();
     let place = mounts.iter().position(is_cache).unwrap_or_else(|| {
         mounts.push(json!({ "useAsCompilationCache": true }));
@@ -154,7 +154,7 @@ fn enabled(block: &Value) -> Value {
     block
 }
 
-fn pod(name: &str, template: &Value, own: &mut Object, service: &mut Object) -> Result<(), String> {
+fn pod(name: &str, template: &Value, own: &mut JsonObject, service: &mut JsonObject) -> Result<(), String> {
     if let Some(metadata) = template.get("metadata") {
         service.insert("extraPodMetadata".to_owned(), metadata.clone());
     }
@@ -183,8 +183,8 @@ fn pod(name: &str, template: &Value, own: &mut Object, service: &mut Object) -> 
 }
 
 /// Moves the fields of a service that an override is about to its main container.
-fn lift(own: &mut Object, wanted: &Object) {
-    let mut lifted = Object::new();
+fn lift(own: &mut JsonObject, wanted: &JsonObject) {
+    let mut lifted = JsonObject::new();
     for field in wanted.keys() {
         match field.as_str() {
             "env" => lifted.extend(own.remove("envs").map(|envs| (field.clone(), envs))),
@@ -212,7 +212,7 @@ fn lift(own: &mut Object, wanted: &Object) {
 }
 
 /// Removes the mounts of a service, except its cache, and returns them in the form of a container's.
-fn mounts(own: &mut Object) -> Option<Value> {
+fn mounts(own: &mut JsonObject) -> Option<Value> {
     let Some(Value::Array(mut found)) = own.remove("volumeMounts") else { return None };
     if let Some(place) = found.iter().position(is_cache) {
         own.insert("volumeMounts".to_owned(), json!([found.remove(place)]));
@@ -244,8 +244,8 @@ fn below(there: &mut Value, base: Value, field: &str) {
 }
 
 /// Profilers read the number of GPUs from the service, so that its resources are moved back.
-pub fn said_as_before(graph: &mut Object, before: &Object) {
-    let services = |graph: &Object| graph.get("spec").and_then(|spec| spec["services"].as_object().cloned());
+pub fn restore_service_resources(graph: &mut JsonObject, before: &JsonObject) {
+    let services = |graph: &JsonObject| graph.get("spec").and_then(|spec| spec["services"].as_object().cloned());
     let Some(Value::Object(now)) = graph.get_mut("spec").and_then(|spec| spec.get_mut("services")) else { return };
     for (name, service) in services(before).unwrap_or_default() {
         let Some(Value::Object(own)) = now.get_mut(&name) else { continue };
@@ -260,22 +260,22 @@ pub fn said_as_before(graph: &mut Object, before: &Object) {
 }
 
 fn of_service(plain: &Value, before: &Value) -> Value {
-    let mut found = Object::new();
+    let mut found = JsonObject::new();
     for part in ["requests", "limits"] {
         let Some(amounts) = plain[part].as_object() else { continue };
         let gpu = before[part]["gpuType"].as_str().filter(|name| !name.is_empty());
-        let mut said = json!({});
+        let mut service_amounts = json!({});
         for (name, amount) in amounts {
             match name.as_str() {
-                "cpu" | "memory" => said[name] = text(amount).into(),
-                name if name == gpu.unwrap_or(GPU) => said["gpu"] = text(amount).into(),
-                name => said["custom"][name] = text(amount).into(),
+                "cpu" | "memory" => service_amounts[name] = text(amount).into(),
+                name if name == gpu.unwrap_or(GPU) => service_amounts["gpu"] = text(amount).into(),
+                name => service_amounts["custom"][name] = text(amount).into(),
             }
         }
-        if let Some(gpu) = gpu.filter(|_| !said["gpu"].is_null()) {
-            said["gpuType"] = gpu.into();
+        if let Some(gpu) = gpu.filter(|_| !service_amounts["gpu"].is_null()) {
+            service_amounts["gpuType"] = gpu.into();
         }
-        found.insert(part.to_owned(), said);
+        found.insert(part.to_owned(), service_amounts);
     }
     if plain["claims"].is_array() {
         found.insert("claims".to_owned(), plain["claims"].clone());

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{MAIN, MODES, Object, PROBES, SAME, SIDECAR, Turned, renamed};
+use super::{COMMON_FIELDS, JsonObject, MAIN, MODES, PROBES, SIDECAR, TranslatedOverride, renamed};
 use crate::dynamo::build::graph::merge::{APPEND, ARGUMENTS_REPLACED};
 
-pub fn to_beta(wanted: &Object, graph: &Object) -> Turned {
-    let mut turned = Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() };
-    turned.wanted.insert("apiVersion".to_owned(), "nvidia.com/v1beta1".into());
-    let Some(Value::Object(spec)) = turned.wanted.remove("spec") else { return turned };
-    let warnings = &mut turned.warnings;
-    let mut translated = Object::new();
+pub fn to_beta(wanted: &JsonObject, graph: &JsonObject) -> TranslatedOverride {
+    let mut result = TranslatedOverride { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() };
+    result.wanted.insert("apiVersion".to_owned(), "nvidia.com/v1beta1".into());
+    let Some(Value::Object(spec)) = result.wanted.remove("spec") else { return result };
+    let warnings = &mut result.warnings;
+    let mut translated = JsonObject::new();
     for (name, value) in spec {
         match name.as_str() {
             "envs" => translated.insert("env".to_owned(), value),
@@ -23,15 +23,15 @@ pub fn to_beta(wanted: &Object, graph: &Object) -> Turned {
             _ => translated.insert(name, value),
         };
     }
-    turned.wanted.insert("spec".to_owned(), translated.into());
-    turned
+    result.wanted.insert("spec".to_owned(), translated.into());
+    result
 }
 
 fn none(path: &str) -> String {
     format!("{path}: ignored because v1beta1, in which the graph is generated, has no such field")
 }
 
-fn components(services: &Value, graph: &Object, warnings: &mut Vec<String>) -> Value {
+fn components(services: &Value, graph: &JsonObject, warnings: &mut Vec<String>) -> Value {
     let services = services.as_object().into_iter().flatten();
     let found = services.filter_map(|(name, service)| {
         let mut component = component(name, service.as_object()?, warnings);
@@ -43,12 +43,12 @@ fn components(services: &Value, graph: &Object, warnings: &mut Vec<String>) -> V
     found.collect()
 }
 
-fn component(name: &str, service: &Object, warnings: &mut Vec<String>) -> Value {
+fn component(name: &str, service: &JsonObject, warnings: &mut Vec<String>) -> Value {
     let mut component = json!({ "name": name });
     let mut pod = Pod::default();
     for (field, value) in service {
         match field.as_str() {
-            same if SAME.contains(&same) => component[same] = value.clone(),
+            same if COMMON_FIELDS.contains(&same) => component[same] = value.clone(),
             "componentType" | "subComponentType" => {
                 if let Some(kind) = kind(service) {
                     component["type"] = kind.into();
@@ -81,7 +81,7 @@ fn component(name: &str, service: &Object, warnings: &mut Vec<String>) -> Value 
     component
 }
 
-fn kind(service: &Object) -> Option<String> {
+fn kind(service: &JsonObject) -> Option<String> {
     let text = |name: &str| service.get(name).and_then(Value::as_str);
     match (text("componentType"), text("subComponentType")) {
         (Some("worker") | None, Some(sub @ ("prefill" | "decode"))) => Some(sub.to_owned()),
@@ -103,11 +103,11 @@ fn enabled(value: &Value) -> Value {
 }
 
 pub(super) fn resources(value: &Value) -> Value {
-    let mut found = Object::new();
+    let mut found = JsonObject::new();
     for part in ["requests", "limits"] {
         let Some(amounts) = value[part].as_object() else { continue };
         let gpu = amounts.get("gpuType").and_then(Value::as_str).filter(|name| !name.is_empty());
-        let mut plain: Object = amounts.get("custom").and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut plain: JsonObject = amounts.get("custom").and_then(Value::as_object).cloned().unwrap_or_default();
         for (name, amount) in amounts {
             match name.as_str() {
                 "gpu" => plain.insert(gpu.unwrap_or("nvidia.com/gpu").to_owned(), amount.clone()),
@@ -166,7 +166,7 @@ impl Pod {
     }
 
     /// `mainContainer` overrides the dedicated fields.
-    fn template(self, extra: Option<&Object>) -> Option<Value> {
+    fn template(self, extra: Option<&JsonObject>) -> Option<Value> {
         let mut spec = extra.cloned().unwrap_or_default();
         let own = spec.remove("mainContainer").and_then(|own| own.as_object().cloned()).unwrap_or_default();
         let mut main = self.dedicated.as_object().cloned().unwrap_or_default();
@@ -194,7 +194,7 @@ impl Pod {
         if !containers.is_empty() {
             spec.insert("containers".to_owned(), containers.into());
         }
-        let mut template = Object::new();
+        let mut template = JsonObject::new();
         template.extend(self.metadata.map(|metadata| ("metadata".to_owned(), metadata)));
         if !spec.is_empty() {
             template.insert("spec".to_owned(), spec.into());
@@ -203,7 +203,7 @@ impl Pod {
     }
 }
 
-fn has_arguments(graph: &Object, name: &str) -> bool {
+fn has_arguments(graph: &JsonObject, name: &str) -> bool {
     let components = graph.get("spec").and_then(|spec| spec["components"].as_array()).into_iter().flatten();
     let mut of_name = components.filter(|component| component["name"] == name);
     let containers = of_name.next().and_then(|component| component["podTemplate"]["spec"]["containers"].as_array());

@@ -5,17 +5,17 @@ mod beta;
 
 use serde_json::Value;
 
-pub use alpha::{Turned, said_as_before, to_alpha, unsaid};
+pub use alpha::{TranslatedOverride, field_missing_in_alpha, restore_service_resources, to_alpha};
 pub use beta::to_beta;
 
-use super::Object;
+use super::JsonObject;
 
 const MAIN: &str = "main";
 const SIDECAR: &str = "sidecar-frontend";
 /// Fields of a service that become fields of its main container.
 const PROBES: [&str; 2] = ["livenessProbe", "readinessProbe"];
 /// Fields of a service that a component has under the same name.
-pub(super) const SAME: [&str; 9] = [
+pub(super) const COMMON_FIELDS: [&str; 9] = [
     "runtimeVersionOverride",
     "globalDynamoNamespace",
     "modelRef",

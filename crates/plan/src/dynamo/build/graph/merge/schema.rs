@@ -3,8 +3,8 @@
 use serde_json::Value;
 use steersman_api::Family;
 
-use super::{Object, api_version, components, is_alpha};
-use crate::dynamo::build::graph::translate::SAME;
+use super::{JsonObject, api_version, components, is_alpha};
+use crate::dynamo::build::graph::translate::COMMON_FIELDS;
 use crate::dynamo::build::graph::{is_served, lists};
 
 /// Fields of a graph's spec in both versions.
@@ -20,7 +20,7 @@ const SPEC: [&str; 8] = [
 ];
 const SPEC_BETA: [&str; 2] = ["components", "env"];
 const SPEC_ALPHA: [&str; 3] = ["envs", "pvcs", "services"];
-/// Fields of a v1beta1 component besides [`SAME`].
+/// Fields of a v1beta1 component besides [`COMMON_FIELDS`].
 const COMPONENT: [&str; 8] = [
     "name",
     "type",
@@ -31,7 +31,7 @@ const COMPONENT: [&str; 8] = [
     "compilationCache",
     "experimental",
 ];
-/// Fields of a v1alpha1 service besides [`SAME`].
+/// Fields of a v1alpha1 service besides [`COMMON_FIELDS`].
 const SERVICE: [&str; 22] = [
     "annotations",
     "labels",
@@ -58,7 +58,7 @@ const SERVICE: [&str; 22] = [
 ];
 
 /// Why an override cannot be merged into any graph.
-pub fn problem(wanted: &Object) -> Option<String> {
+pub fn problem(wanted: &JsonObject) -> Option<String> {
     let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != Family::Dgd.kind() || !is_served(text("apiVersion")) {
         return Some(format!(
@@ -72,11 +72,11 @@ pub fn problem(wanted: &Object) -> Option<String> {
         return Some("override status is not supported".to_owned());
     }
     let Some(Value::Object(fields)) = wanted.get("spec") else {
-        return wanted.contains_key("spec").then(|| "override spec must be an object of fields".to_owned());
+        return wanted.contains_key("spec").then(|| "override spec must be an object".to_owned());
     };
     let (alpha, list) = lists_of(wanted);
     let whole = |(name, component): (String, &Value)| {
-        (!component.is_object()).then(|| format!("override spec.{list}[{name}] must be an object of fields"))
+        (!component.is_object()).then(|| format!("override spec.{list}[{name}] must be an object"))
     };
     null(&wanted["spec"], &mut vec!["spec".to_owned()])
         .map(|path| format!("override {path} must not be null; field deletion is not supported"))
@@ -85,17 +85,17 @@ pub fn problem(wanted: &Object) -> Option<String> {
 
 /// The first field that graphs do not have, in the spec and in components; the API server checks the rest. Earlier
 /// profilers merge by themselves and report such fields.
-pub fn unknown(wanted: &Object) -> Option<String> {
+pub fn unknown(wanted: &JsonObject) -> Option<String> {
     let spec = wanted.get("spec")?.as_object()?;
     let api_version = api_version(wanted);
     let (alpha, list) = lists_of(wanted);
     let (of_spec, of_component) =
         if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
-    let first_unknown = |fields: &Object, common: &[&str], known: &[&str]| {
+    let first_unknown = |fields: &JsonObject, common: &[&str], known: &[&str]| {
         fields.keys().find(|name| !common.contains(&name.as_str()) && !known.contains(&name.as_str())).cloned()
     };
     let below = |(name, component): (String, &Value)| {
-        let field = first_unknown(component.as_object()?, &SAME, of_component)?;
+        let field = first_unknown(component.as_object()?, &COMMON_FIELDS, of_component)?;
         Some(format!("override spec.{list}[{name}].{field} is not a field of {api_version}"))
     };
     let above =
@@ -104,7 +104,7 @@ pub fn unknown(wanted: &Object) -> Option<String> {
 }
 
 /// Whether the override is of v1alpha1, and the name of its list of components.
-fn lists_of(wanted: &Object) -> (bool, &'static str) {
+fn lists_of(wanted: &JsonObject) -> (bool, &'static str) {
     let alpha = is_alpha(wanted);
     (alpha, if alpha { "services" } else { "components" })
 }

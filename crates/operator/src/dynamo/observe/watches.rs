@@ -10,48 +10,48 @@ use steersman_runtime::store::references::{Kind, ReferenceStore};
 use tokio_util::sync::CancellationToken;
 
 use super::graphs::Graphs;
-use super::hardware::{Hardware, Sources};
-use super::pods::{OF_GRAPH, OF_JOB, Pods};
-use super::role::Role;
+use super::hardware::{HardwareDiscovery, Sources};
+use super::pods::{OF_GRAPH, OF_JOB, PodStore};
+use super::role::ProfilingRole;
 
-pub struct Beside {
+pub struct RequestWatches {
     pub secrets: Arc<ReferenceStore>,
     pub config_maps: Arc<ReferenceStore>,
     pub graphs: Graphs,
-    pub job_pods: Pods,
-    pub graph_pods: Pods,
-    pub hardware: Hardware,
-    pub role: Role,
+    pub job_pods: PodStore,
+    pub graph_pods: PodStore,
+    pub hardware: HardwareDiscovery,
+    pub role: ProfilingRole,
 }
 
-impl Beside {
+impl RequestWatches {
     pub fn new(hardware: Sources) -> Self {
         Self {
             secrets: Arc::new(ReferenceStore::new(Kind::Secret, &[names::TOKEN_SECRET])),
             config_maps: Arc::new(ReferenceStore::new(Kind::ConfigMap, &[])),
             graphs: Graphs::default(),
-            job_pods: Pods::new(OF_JOB, names::LABEL_PROFILED),
-            graph_pods: Pods::new(OF_GRAPH, OF_GRAPH),
-            hardware: Hardware::new(hardware),
-            role: Role::default(),
+            job_pods: PodStore::new(OF_JOB, names::LABEL_PROFILED),
+            graph_pods: PodStore::new(OF_GRAPH, OF_GRAPH),
+            hardware: HardwareDiscovery::new(hardware),
+            role: ProfilingRole::default(),
         }
     }
 
     pub async fn run(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
         let server = &context.server;
-        let wake = |place| context.queue.enqueue(place);
+        let enqueue = |place| context.queue.enqueue(place);
         let of_job = |NamespacedName { namespace, name: job }: NamespacedName| {
             if let Some(request) = job.strip_prefix(names::JOB_PREFIX) {
-                wake(NamespacedName::new(namespace, request));
+                enqueue(NamespacedName::new(namespace, request));
             }
         };
-        let of_graph = |graph: NamespacedName| self.graphs.request(&graph).into_iter().for_each(wake);
+        let of_graph = |graph: NamespacedName| self.graphs.request(&graph).into_iter().for_each(enqueue);
         tokio::join!(
             self.follow_references(context, scope, stop.clone()),
-            self.graphs.follow(server, scope, wake, stop.clone()),
+            self.graphs.follow(server, scope, enqueue, stop.clone()),
             self.job_pods.follow(server, scope, of_job, stop.clone()),
             self.graph_pods.follow(server, scope, of_graph, stop.clone()),
-            self.hardware.run(server, wake, stop.clone()),
+            self.hardware.run(server, enqueue, stop.clone()),
         );
     }
 

@@ -13,10 +13,10 @@ use crate::content_hash;
 
 /// The image of a request. An empty string counts as unset.
 pub fn image_or<'a>(spec: &'a DynamoGraphDeploymentRequestSpec, default: Option<&'a str>) -> Option<&'a str> {
-    given(spec.image.as_deref()).or_else(|| given(default))
+    non_empty(spec.image.as_deref()).or_else(|| non_empty(default))
 }
 
-pub fn given(text: Option<&str>) -> Option<&str> {
+pub fn non_empty(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
 
@@ -24,7 +24,7 @@ pub fn auto_apply(object: &ObservedObject) -> bool {
     object.spec.auto_apply.unwrap_or(true)
 }
 
-pub fn simulated(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
+pub fn uses_mocker(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
     spec.features.as_ref().and_then(|features| features.mocker.as_ref()?.enabled).unwrap_or_default()
 }
 
@@ -33,7 +33,7 @@ pub fn graph_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&Map<St
 }
 
 pub fn model_cache(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&str> {
-    given(spec.model_cache.as_ref()?.pvc_name.as_deref())
+    non_empty(spec.model_cache.as_ref()?.pvc_name.as_deref())
 }
 
 pub fn phase(object: &ObservedObject) -> Option<Phase> {
@@ -46,7 +46,7 @@ pub fn has_job(object: &ObservedObject) -> bool {
 
 /// Fields of v1alpha1 that v1beta1 keeps in annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct AlphaFields {
     /// Name and key of a ConfigMap.
     pub config_map: Option<(String, String)>,
     pub output_claim: Option<String>,
@@ -57,14 +57,14 @@ pub struct Kept {
 }
 
 /// Prefix of all annotations with fields of v1alpha1.
-const KEPT: &str = "nvidia.com/dgdr-";
+const ALPHA_ANNOTATION_PREFIX: &str = "nvidia.com/dgdr-";
 
 pub const CONFIG_KEY: &str = "disagg.yaml";
 
-pub fn kept(object: &ObservedObject) -> Kept {
+pub fn alpha_fields(object: &ObservedObject) -> AlphaFields {
     // Most requests were never of v1alpha1, and each reconcile calls this several times.
-    if !object.annotations.keys().any(|key| key.starts_with(KEPT)) {
-        return Kept::default();
+    if !object.annotations.keys().any(|key| key.starts_with(ALPHA_ANNOTATION_PREFIX)) {
+        return AlphaFields::default();
     }
     let (group, kind) = (Family::Dgdr.group(), Family::Dgdr.kind());
     let whole = json!({
@@ -75,21 +75,21 @@ pub fn kept(object: &ObservedObject) -> Kept {
     });
     let alpha = match convert(whole, &format!("{group}/v1alpha1")) {
         Ok(alpha) => alpha.object,
-        Err(error) => return Kept { unreadable: Some(error.to_string()), ..Kept::default() },
+        Err(error) => return AlphaFields { unreadable: Some(error.to_string()), ..AlphaFields::default() },
     };
     // The JSON is read without its type, because a native v1beta1 request may lack fields that v1alpha1 requires.
     let profiling = &alpha["spec"]["profilingConfig"];
-    let text = |value: &Value| given(value.as_str()).map(str::to_owned);
+    let text = |value: &Value| non_empty(value.as_str()).map(str::to_owned);
     let reference = &profiling["configMapRef"];
     let config_map =
         text(&reference["name"]).map(|name| (name, text(&reference["key"]).unwrap_or_else(|| CONFIG_KEY.to_owned())));
     // Users write the annotation by hand, and a plain name looks right.
-    let unreadable = given(object.annotations.get(CONFIG_MAP_REF).map(String::as_str))
+    let unreadable = non_empty(object.annotations.get(CONFIG_MAP_REF).map(String::as_str))
         .filter(|_| config_map.is_none())
         .map(|found| {
             format!("{CONFIG_MAP_REF} is {found:?} and must be JSON with a name, as in {{\"name\":\"base\",\"key\":\"{CONFIG_KEY}\"}}")
         });
-    Kept {
+    AlphaFields {
         config_map,
         output_claim: text(&profiling["outputPVC"]),
         ignored: ignored(&alpha["spec"], object.spec.image.as_deref()),
@@ -97,10 +97,10 @@ pub fn kept(object: &ObservedObject) -> Kept {
     }
 }
 
-type Fits = fn(&Value) -> bool;
+type ValueCheck = fn(&Value) -> bool;
 
 /// Paths in the opaque v1alpha1 configuration that v1beta1 has fields for, with a check of the value's kind.
-const TYPED: [(&str, Fits); 9] = [
+const TYPED: [(&str, ValueCheck); 9] = [
     ("sla.ttft", Value::is_number),
     ("sla.itl", Value::is_number),
     ("sla.optimizationType", |value| value == "latency" || value == "throughput"),
@@ -151,7 +151,7 @@ pub enum Acceptance {
 }
 
 pub fn acceptance(object: &ObservedObject) -> Acceptance {
-    let now = mark(&object.spec);
+    let now = spec_mark(&object.spec);
     let Some(known) = object.annotations.get(ACCEPTED_SPEC) else { return Acceptance::Marked(now) };
     if *known == now {
         return Acceptance::Accepted;
@@ -168,7 +168,7 @@ pub fn acceptance(object: &ObservedObject) -> Acceptance {
 }
 
 /// Hash of the fields that determine the profiling, then the version.
-pub fn mark(spec: &DynamoGraphDeploymentRequestSpec) -> String {
+pub fn spec_mark(spec: &DynamoGraphDeploymentRequestSpec) -> String {
     let mut rest = json!(spec);
     if let Value::Object(fields) = &mut rest {
         // A section without fields means nothing, and API versions differ in whether they write it.
@@ -180,6 +180,6 @@ pub fn mark(spec: &DynamoGraphDeploymentRequestSpec) -> String {
 }
 
 /// The generated graph that is to be created, as YAML.
-pub fn generated(object: &ObservedObject) -> Option<&str> {
-    given(object.annotations.get(GENERATED_GRAPH).map(String::as_str))
+pub fn generated_graph(object: &ObservedObject) -> Option<&str> {
+    non_empty(object.annotations.get(GENERATED_GRAPH).map(String::as_str))
 }

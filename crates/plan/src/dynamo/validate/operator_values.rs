@@ -22,13 +22,13 @@ pub fn default(path: &FieldPath) -> Option<Value> {
 
 /// Values that the operator has set.
 #[derive(Default)]
-pub struct Filled {
+pub struct OperatorValues {
     image: Option<String>,
     /// Fields that the operator manages, in the form of managedFields.
     managed: Vec<Value>,
 }
 
-impl Filled {
+impl OperatorValues {
     /// A manifest sent as a whole, as by `kubectl replace`, lacks these values and the mark of the accepted spec. A
     /// request with the mark was read before, so that its author has seen the values.
     pub fn of(old: &Value, new: &Value, facts: &Facts<'_>) -> Self {

@@ -4,21 +4,21 @@ use serde_json::{Map, Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_reconcile::{FieldError, FieldPath, Message, message, path};
 
-use super::filled::{self, Filled};
+use super::operator_values::{self, OperatorValues};
 use super::problem::forbidden;
-use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::names::ACCEPTED_SPEC;
 use crate::dynamo::phase;
+use crate::dynamo::request::{self, Acceptance};
 use crate::dynamo::snapshot::ObservedObject;
 
 /// Number of changed paths in the message.
-const NAMED: usize = 5;
+const MAX_LISTED_FIELDS: usize = 5;
 
-pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Option<FieldError> {
-    let phase = asked::phase(old).filter(|phase| phase::is_fixed(*phase))?;
+pub fn refusal(old: &ObservedObject, new: &ObservedObject, operator_values: &OperatorValues) -> Option<FieldError> {
+    let phase = request::phase(old).filter(|phase| phase::is_fixed(*phase))?;
     let mut changed = Vec::new();
-    compare(&json!(old.spec), &json!(new.spec), &path!(spec), filled, &mut changed);
-    let permitted = changed.is_empty() || deferred(old, phase, &changed) || taken_back(old, new, phase, &changed);
+    compare(&json!(old.spec), &json!(new.spec), &path!(spec), operator_values, &mut changed);
+    let permitted = changed.is_empty() || is_deferred(old, phase, &changed) || is_reverted(old, new, phase, &changed);
     (!permitted).then(|| {
         forbidden(
             path!(spec),
@@ -33,56 +33,63 @@ pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> O
 
 /// Whether the change is one that stays open until the graph is created: the version, and in Ready the deployment
 /// itself.
-fn deferred(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
+fn is_deferred(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
     let open = match phase {
         Phase::Profiling => vec![path!(spec.runtimeVersionOverride)],
         Phase::Ready => vec![path!(spec.runtimeVersionOverride), path!(spec.autoApply)],
         _ => Vec::new(),
     };
-    !asked::auto_apply(old) && changed.iter().all(|path| open.contains(path))
+    !request::auto_apply(old) && changed.iter().all(|path| open.contains(path))
 }
 
 /// Whether the change returns to the spec that profiling began with, after a change without admission. A deployed graph
 /// was meant to be deployed, so `autoApply` may always be set again.
-fn taken_back(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
-    let switched = matches!(phase, Phase::Deploying | Phase::Deployed) && asked::auto_apply(new);
+fn is_reverted(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
+    let switched = matches!(phase, Phase::Deploying | Phase::Deployed) && request::auto_apply(new);
     if switched && matches!(changed, [only] if *only == path!(spec.autoApply)) {
         return true;
     }
     // The plan compares the new spec with the stored mark.
     let then = ObservedObject { spec: new.spec.clone(), ..old.clone() };
-    strays(old) && asked::acceptance(&then) != Acceptance::Changed
+    has_rejected_change(old) && request::acceptance(&then) != Acceptance::Changed
 }
 
 /// Whether the stored spec is not the one that profiling began with.
-fn strays(old: &ObservedObject) -> bool {
-    old.annotations.contains_key(ACCEPTED_SPEC) && asked::acceptance(old) == Acceptance::Changed
+fn has_rejected_change(old: &ObservedObject) -> bool {
+    old.annotations.contains_key(ACCEPTED_SPEC) && request::acceptance(old) == Acceptance::Changed
 }
 
 fn remedy(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> Message {
-    let mut named = Message::list(changed.iter().take(NAMED).cloned());
-    if changed.len() > NAMED {
-        named = named.with(format!(" and {} more", changed.len() - NAMED));
+    let mut named = Message::list(changed.iter().take(MAX_LISTED_FIELDS).cloned());
+    if changed.len() > MAX_LISTED_FIELDS {
+        named = named.with(format!(" and {} more", changed.len() - MAX_LISTED_FIELDS));
     }
     let rest: Message = match phase {
-        _ if strays(old) => {
-            " The stored spec is not the one that profiling began with: only a change back to all of that one is accepted."
+        _ if has_rejected_change(old) => {
+            " The stored spec differs from the one that profiling started with. Only a change back to that spec is \
+             accepted."
                 .into()
         }
-        Phase::Profiling if !asked::auto_apply(old) => {
-            message![" Only ", path!(spec.runtimeVersionOverride), " can be changed meanwhile."]
+        Phase::Profiling if !request::auto_apply(old) => {
+            message![" In this phase only ", path!(spec.runtimeVersionOverride), " can be changed."]
         }
-        Phase::Ready if !asked::auto_apply(old) => {
-            message![" Only ", path!(spec.runtimeVersionOverride), " and ", path!(spec.autoApply), " can be changed now."]
+        Phase::Ready if !request::auto_apply(old) => {
+            message![
+                " In this phase only ",
+                path!(spec.runtimeVersionOverride),
+                " and ",
+                path!(spec.autoApply),
+                " can be changed."
+            ]
         }
         _ => Message::default(),
     };
-    message!["Changed is ", named, ".", rest]
+    message!["Changed fields: ", named, ".", rest]
 }
 
 /// Collects the changed paths. An absent section equals one without fields, and an absent field means its default, or
 /// the value that the operator has set.
-fn compare(old: &Value, new: &Value, path: &FieldPath, filled: &Filled, found: &mut Vec<FieldPath>) {
+fn compare(old: &Value, new: &Value, path: &FieldPath, operator_values: &OperatorValues, found: &mut Vec<FieldPath>) {
     let empty = Map::new();
     // Overrides are parts of other objects, where an empty section can have a meaning.
     let exact = path.below(&path!(spec.overrides)).is_some_and(|inside| !inside.is_empty());
@@ -95,7 +102,7 @@ fn compare(old: &Value, new: &Value, path: &FieldPath, filled: &Filled, found: &
         let mut inner = Vec::new();
         for name in names {
             let value = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
-            compare(&value(before), &value(after), &path.field(name.clone()), filled, &mut inner);
+            compare(&value(before), &value(after), &path.field(name.clone()), operator_values, &mut inner);
         }
         // A section that was added or removed is reported by its own path.
         let whole = old.is_null() || new.is_null();
@@ -103,13 +110,13 @@ fn compare(old: &Value, new: &Value, path: &FieldPath, filled: &Filled, found: &
         found.extend(inner.into_iter().map(|place| if whole { path.clone() } else { place }));
         return;
     }
-    let meant = |value: &Value| match value {
-        Value::Null => filled::default(path).unwrap_or_default(),
+    let effective = |value: &Value| match value {
+        Value::Null => operator_values::default(path).unwrap_or_default(),
         Value::String(text) if text.is_empty() && !exact => Value::Null,
         other => other.clone(),
     };
-    let left_out = meant(new).is_null() && filled.has(path, old);
-    if meant(old) != meant(new) && !left_out {
+    let left_out = effective(new).is_null() && operator_values.has(path, old);
+    if effective(old) != effective(new) && !left_out {
         found.push(path.clone());
     }
 }
