@@ -41,7 +41,7 @@ pub fn rules() -> Vec<Rule> {
     let read = |group, resource, verbs, why| Rule { why, ..child(group, resource, verbs) };
     let facts = [
         read("apps", "replicasets", &["list"], "keep configurations that pods still run with"),
-        read("", "pods", &["list", "watch"], "say in its objects' status why pods are not ready"),
+        read("", "pods", &["list", "watch"], "report in the status of objects why pods are not ready"),
     ];
     let any_user = Rule {
         group: "rbac.authorization.k8s.io",

@@ -128,38 +128,39 @@ async fn failed_poll_reports_request_cause_and_next_step() {
         (
             "ill",
             Behaviour::Override("/v1/health", 500, "Traceback: hush".into()),
-            "GET /v1/health failed: the server answers 500. Look",
+            "GET /v1/health failed: the server answered HTTP 500. Check",
         ),
         (
             "odd",
             Behaviour::Override("/v1/health", 200, "hush".into()),
-            "GET /v1/health failed: the answer is not JSON. Is it",
+            "GET /v1/health failed: the response is not JSON. Check that",
         ),
         (
             "sad",
             Behaviour::Override("/v1/health", 200, r#"{"status":"Error"}"#.into()),
-            "GET /v1/health failed: the server calls itself \"Error\". Is it",
+            "GET /v1/health failed: the server reports the status \"Error\". Check that",
         ),
         (
             "old",
             Behaviour::Override("/v1/version", 404, "hush".into()),
-            "GET /v1/version failed: the server answers 404. Look",
+            "GET /v1/version failed: the server answered HTTP 404. Check",
         ),
         (
             "list",
             Behaviour::Override("/v1/providers", 200, r#"["hush"]"#.into()),
-            "GET /v1/providers failed: the answer is no list of providers. Is it",
+            "GET /v1/providers failed: the response is not a list of providers. Check that",
         ),
         (
             "long",
             Behaviour::Override("/v1/providers", 200, "h".repeat(600_000)),
-            "GET /v1/providers failed: the answer of long-service.ns.svc.cluster.local:8321 is longer than 524288 bytes. Look",
+            "GET /v1/providers failed: the answer of long-service.ns.svc.cluster.local:8321 is longer than 524288 \
+             bytes. Check",
         ),
         // A redirect is not followed: the operator may reach addresses that the user's server may not.
         (
             "away",
             Behaviour::Override("/v1/providers", 307, String::new()),
-            "GET /v1/providers failed: the server answers 307. Look",
+            "GET /v1/providers failed: the server answered HTTP 307. Check",
         ),
     ] {
         fake.set(&host(name), behaviour);
@@ -178,11 +179,8 @@ async fn refused_or_hanging_poll_reports_next_step() {
     let refusing = start_poller(settings(SocketAddr::from(([127, 0, 0, 1], port.number()))), Rhythm::default());
     let ObservedServer::Silent(cause) = refusing.until_observed("a").await else { panic!("expected no answer") };
     let host = "a-service.ns.svc.cluster.local:8321";
-    assert!(
-        cause.contains(&format!("GET /v1/health failed: {host} refuses connections. Look into its log")),
-        "{cause}"
-    );
-    assert!(cause.contains("set it as spec.networking.port"), "{cause}");
+    assert!(cause.contains(&format!("GET /v1/health failed: {host} refuses connections. Check its log")), "{cause}");
+    assert!(cause.contains("set spec.networking.port to it"), "{cause}");
 
     let fake = FakeServers::start().await;
     fake.set(host, Behaviour::Hangs);
@@ -190,10 +188,10 @@ async fn refused_or_hanging_poll_reports_next_step() {
         start_poller(HttpSettings { answer: Duration::from_millis(50), ..settings(fake.address) }, Rhythm::default());
     let ObservedServer::Silent(cause) = hanging.until_observed("a").await else { panic!("expected no answer") };
     assert!(
-        cause.contains(&format!("GET /v1/health failed: {host} gave no answer within 50ms. Look into its log")),
+        cause.contains(&format!("GET /v1/health failed: {host} gave no answer within 50ms. Check its log")),
         "{cause}"
     );
-    assert!(cause.contains("whether a NetworkPolicy keeps Steersman's namespace from it"), "{cause}");
+    assert!(cause.contains("whether a NetworkPolicy blocks Steersman's namespace"), "{cause}");
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ impl OperatorConfig {
                     About::Images,
                     IMAGES,
                     &at,
-                    "Images stay as they were.",
+                    "Images stay unchanged.",
                     "Write one line for each distribution, as in `starter: registry.example.com/starter:0.7.1`.",
                 ));
             }
@@ -98,8 +98,8 @@ impl OperatorConfig {
                     About::Everything,
                     FLAGS,
                     &at,
-                    "NetworkPolicies stay as they were.",
-                    "Write `enableNetworkPolicy: {enabled: true}`, or false.",
+                    "NetworkPolicies stay unchanged.",
+                    "Write `enableNetworkPolicy: {enabled: true}` or `enableNetworkPolicy: {enabled: false}`.",
                 ));
             }
         }
@@ -111,9 +111,9 @@ impl OperatorConfig {
         let fault = Fault {
             about: About::Everything,
             message: format!(
-                "ConfigMap {place} cannot be read: {cause}. Images and NetworkPolicies that follow from it stay as they were"
+                "ConfigMap {place} cannot be read: {cause}. Images and NetworkPolicies that depend on it stay unchanged"
             ),
-            remedy: "Let Steersman get, list and watch it; `steersman rbac` prints the rule.".to_owned(),
+            remedy: "Give Steersman the right to get, list and watch it; `steersman rbac` prints the rule.".to_owned(),
         };
         let known = before.cloned().unwrap_or(Self {
             images: Images::Unknown,
@@ -130,26 +130,25 @@ impl OperatorConfig {
             let (cause, remedy) = match image.as_str().map(|image| (image, Reference::parse(image))) {
                 _ if base::distribution(&name).is_none() => {
                     let known = base::names().collect::<Vec<_>>().join(", ");
-                    ("there is no such distribution".to_owned(), format!("Use one of {known}."))
+                    ("unknown distribution".to_owned(), format!("Use one of {known}."))
                 }
                 Some((image, Ok(_))) => {
                     images.insert(name, image.to_owned());
                     continue;
                 }
-                Some((_, Err(bad))) => (bad.to_string(), "Correct it.".to_owned()),
-                None => ("it is not a text".to_owned(), "Write the image behind the colon.".to_owned()),
+                Some((_, Err(bad))) => (bad.to_string(), "Correct the image.".to_owned()),
+                None => ("the image is not a string".to_owned(), "Write the image after the colon.".to_owned()),
             };
-            let message = format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. It is passed over", self.place);
+            let message =
+                format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. Steersman ignores the entry", self.place);
             self.faults.push(Fault { about: About::Distribution(name), message, remedy });
         }
         images
     }
 
     fn unreadable(&self, about: About, key: &str, at: &str, meanwhile: &str, remedy: &str) -> Fault {
-        let message = format!(
-            "ConfigMap {}, key {key}: this is not YAML of the form that is needed{at}. {meanwhile}",
-            self.place
-        );
+        let message =
+            format!("ConfigMap {}, key {key}: the value is not YAML of the expected form{at}. {meanwhile}", self.place);
         Fault { about, message, remedy: remedy.to_owned() }
     }
 

@@ -46,12 +46,13 @@ pub fn choose(name: Option<&str>, seen: &LabelsSeen, running: Option<Source>) ->
         LabelsSeen::Found { base, remark, .. } => used(base.clone(), remark.as_ref()),
         // A registry outage must not replace the base of a running server.
         LabelsSeen::Silent { remark } if running == Some(Source::OciLabel) => {
-            Choice::Wait(format!("{remark}. The server keeps the configuration that it has until the registry answers"))
+            Choice::Wait(format!("{remark}. The server keeps its current configuration until the registry answers"))
         }
         LabelsSeen::Silent { remark } => match used(Ok(None), Some(remark)) {
             // The image may have labels, so it is not reported as unlabelled.
             Choice::Nothing(_) => Choice::Wait(format!(
-                "{remark}. Nothing can be generated until the registry answers; overrideConfig.configMapName needs no registry"
+                "{remark}. No configuration can be generated until the registry answers; overrideConfig.configMapName \
+                 needs no registry"
             )),
             choice => choice,
         },

@@ -226,7 +226,8 @@ fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: Replicas
     let paused = typed.spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default().then(|| {
         let place = format!("{owner} -n {}", object.namespace().unwrap_or_default());
         format!(
-            "the Deployment is paused, and no change reaches its pods until kubectl rollout resume deployment {place}"
+            "the Deployment is paused, so changes do not reach its pods. To resume it: kubectl rollout resume \
+             deployment {place}"
         )
     });
     let legacy = legacy_operator(owner);

@@ -26,7 +26,7 @@ pub fn own_rules() -> Vec<Rule> {
         names: vec![OPERATOR_CONFIG],
         verbs: &["get", "list", "watch"],
         namespaced: true,
-        why: "follow what its own ConfigMap says of images and NetworkPolicies",
+        why: "watch its own ConfigMap with the settings for images and NetworkPolicies",
     }]
 }
 
@@ -152,7 +152,7 @@ fn log(config: &OperatorConfig) {
             config_map = place,
             fault = fault.message,
             remedy = fault.remedy,
-            "the operator's ConfigMap is wrong"
+            "invalid entry in the operator's ConfigMap"
         );
     }
     let images = match images {
@@ -164,7 +164,12 @@ fn log(config: &OperatorConfig) {
         DefaultPolicy::Off => "off",
         DefaultPolicy::Unknown => "unknown",
     };
-    tracing::info!(config_map = place, images_replaced = images, network_policy = policy, "settings of all objects");
+    tracing::info!(
+        config_map = place,
+        images_replaced = images,
+        network_policy = policy,
+        "read the settings for all LlamaStackDistributions"
+    );
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub fn rules() -> Vec<Rule> {
         "",
         "secrets",
         &["get", "list", "watch"],
-        "act as soon as a Secret that one of its objects names is there; metadata is watched, of values none is kept",
+        "reconcile as soon as a referenced Secret exists; only metadata is watched, and no value is stored",
     )]
 }
 

@@ -41,7 +41,7 @@ pub fn rules() -> Vec<Rule> {
             "expose servers of LlamaStackDistributions on OpenShift",
         ),
         // OpenShift requires it for host names that users choose.
-        rule("routes/custom-host", &["create", "update"], "give Routes the host names that their users ask for"),
+        rule("routes/custom-host", &["create", "update"], "set the host names that users choose for Routes"),
     ]
 }
 
@@ -105,7 +105,10 @@ impl Routes {
         let late = async {
             time::sleep(MAX_WAIT).await;
             if self.end_wait(context) {
-                tracing::warn!(seconds = MAX_WAIT.as_secs(), "it is not known yet whether the cluster has Routes");
+                tracing::warn!(
+                    seconds = MAX_WAIT.as_secs(),
+                    "cannot determine whether the cluster has Routes; assuming that it has none"
+                );
             }
             std::future::pending::<()>().await;
         };

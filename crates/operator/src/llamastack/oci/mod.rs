@@ -91,7 +91,7 @@ impl Bases {
         match Http::new(HttpSettings::from_env()) {
             Ok(http) => Some(Self::new(Registry::new(http, READING), ClusterLogins::new(server), Rhythm::default())),
             Err(error) => {
-                tracing::error!(%error, "the labels of images are not looked at: no TLS");
+                tracing::error!(%error, "TLS cannot be set up: the labels of images are not read");
                 None
             }
         }
@@ -176,8 +176,13 @@ impl Bases {
         let mut known = self.known();
         if let Some(changed) = known.entries.answer(&want, answer, Instant::now(), &self.inner.rhythm) {
             match changed.trouble {
-                Some(cause) => tracing::warn!(namespace, image, cause, "a base stays as it is known"),
-                None => tracing::info!(namespace, image, digest = changed.digest, "the labels of an image were read"),
+                Some(cause) => tracing::warn!(
+                    namespace,
+                    image,
+                    cause,
+                    "cannot read the labels of an image; the last result stays in effect"
+                ),
+                None => tracing::info!(namespace, image, digest = changed.digest, "read the labels of an image"),
             }
             known.changed.extend(changed.objects);
             drop(known);

@@ -159,7 +159,7 @@ async fn registry_outage_at_start_keeps_deployment() {
     let unusable = |status: &Value| condition(status, "SpecAccepted")["reason"] == "ImageLabelsUnusable";
     let status = controller.until(unusable).await;
     let message = condition(&status, "SpecAccepted")["message"].as_str().unwrap();
-    assert!(message.contains("answered 503") && message.contains("keeps the configuration"), "{message}");
+    assert!(message.contains("answered HTTP 503") && message.contains("keeps its current configuration"), "{message}");
     assert!(config_is_generated(&status), "the running configuration was generated for this spec");
     let after = deployment(&namespace).await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);

@@ -52,8 +52,10 @@ async fn operator_config_changes_apply_at_runtime() {
     // Invalid YAML changes nothing and is reported. An invalid image is ignored and reported.
     set_config(json!({ "image-overrides": "starter: [" })).await;
     for name in ["generated", "plain"] {
-        env.until_condition(name, "SpecAccepted", |found| mentions(found, "key image-overrides: this is not YAML"))
-            .await;
+        env.until_condition(name, "SpecAccepted", |found| {
+            mentions(found, "key image-overrides: the value is not YAML")
+        })
+        .await;
     }
     assert_eq!(generation("generated").await, Some(2));
     set_config(json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}\npostgres-demo: 'no image'"),
@@ -63,7 +65,7 @@ async fn operator_config_changes_apply_at_runtime() {
     for name in ["generated", "plain"] {
         let policy = format!("{name}-network-policy");
         wait::until(policies.clone(), &policy, "exists", wait::LIMIT, |_| true).await.unwrap();
-        env.until_condition(name, "SpecAccepted", |found| !mentions(found, "this is not YAML")).await;
+        env.until_condition(name, "SpecAccepted", |found| !mentions(found, "the value is not YAML")).await;
     }
     assert_eq!(generation("generated").await, Some(2));
     set_config(json!({ "image-overrides": "starter: 'no image'" })).await;
@@ -109,7 +111,7 @@ async fn restarted_operator_keeps_overridden_images() {
     let data = json!({ "image-overrides": "starter: [" });
     env.apply_config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     let controller = env.run(&env.account().await, Scope::Cluster);
-    let wrong = |found: &Value| found["message"].as_str().unwrap().contains("this is not YAML");
+    let wrong = |found: &Value| found["message"].as_str().unwrap().contains("the value is not YAML");
     env.until_condition("plain", "SpecAccepted", wrong).await;
     let live = env.namespace.all::<Deployment>().get("plain").await.unwrap();
     assert_eq!(live.metadata.generation, Some(1));

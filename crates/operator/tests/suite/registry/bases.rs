@@ -117,7 +117,8 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
     assert_eq!(resolved.source, Source::Embedded);
     assert_eq!(
         remark,
-        "the labels of image registry.test/a/b:1 cannot be read: registry registry.test answered 503 when asked for 1 (the \
+        "the labels of image registry.test/a/b:1 cannot be read: registry registry.test answered HTTP 503 to the \
+         request for 1 (the \
          pull secret \"old\" does not exist)"
     );
     // A server that already runs with the base of the labels keeps it after a restart of the operator.
@@ -135,7 +136,7 @@ async fn last_labels_are_kept_while_registry_fails() {
     let (bases, _running) = start_bases(&served, &FixedLogins::default(), Duration::from_millis(500));
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("kept", None))).await;
     served.change(|state| state.hangs = true);
-    let slow = |remark: &str| remark.contains("did not give the labels of the image within 500ms");
+    let slow = |remark: &str| remark.contains("did not return the labels of the image within 500ms");
     let keeps_base_with = |labels: &LabelsSeen, is_expected: &dyn Fn(&str) -> bool| {
         assert_eq!(base_and_remark(labels).unwrap().0, "kept");
         base_and_remark(labels).unwrap().1.is_some_and(is_expected)
@@ -143,7 +144,7 @@ async fn last_labels_are_kept_while_registry_fails() {
     wait_for_labels(&bases, &want("one"), |labels| keeps_base_with(labels, &slow)).await;
     served.change(|state| (state.hangs, state.fails) = (false, Some(500)));
     let labels = wait_for_labels(&bases, &want("one"), |labels| {
-        keeps_base_with(labels, &|remark| remark.contains("answered 500"))
+        keeps_base_with(labels, &|remark| remark.contains("answered HTTP 500"))
     })
     .await;
     let Choice::Use { resolved, remark } = choose(Some("starter"), &labels, Some(Source::OciLabel)) else {
@@ -214,7 +215,7 @@ async fn logs_and_messages_hold_no_credentials() {
     let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
 
     let text = format!("{} {silent:?} {labels:?} {:?}", LOG.take().unwrap(), logins.0.lock().unwrap());
-    assert!(text.contains("does not accept the credentials") && text.contains("the labels of an image were read"));
+    assert!(text.contains("rejects the credentials") && text.contains("read the labels of an image"));
     assert!(text.contains("(secret)"), "the dump shows the credentials redacted");
     let encoded = ["the-user:the-password", "the-user:the-wrong-password"]
         .map(|login| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, login));

@@ -81,12 +81,12 @@ pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Findin
     Some(Finding::info(
         "AdoptedPodsKept",
         format!(
-            "Deployment {deployment} was made by an earlier operator, and its pods stay as they are although Steersman would \
-             write {shown} otherwise."
+            "Deployment {deployment} was created by an earlier operator. Its pods are not restarted, although \
+             Steersman would set {shown} differently."
         ),
         format!(
-            "They follow the next change of what the server is made from. To have it now, at the price of a restart: kubectl \
-             label deployment {deployment} {ADOPTED_LABEL}-"
+            "The pods are updated with the next change that affects them. To update them now, which restarts the \
+             server: kubectl label deployment {deployment} {ADOPTED_LABEL}-"
         ),
     ))
 }

@@ -51,7 +51,7 @@ pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     // A bad key in the cluster's ConfigMap is skipped: the user did not ask for it.
     let offered = snapshot.trust.cluster.iter().flatten();
     certificates.extend(offered.filter_map(|(key, text)| read(key, text).ok()).flatten());
-    let fewer = "Name fewer keys, or take out certificates that the server does not need.";
+    let fewer = "Use fewer keys, or remove certificates that the server does not need.";
     let size = certificates.iter().map(String::len).sum::<usize>();
     if size > SIZE_LIMIT {
         let message =
@@ -65,7 +65,7 @@ pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     }
     if certificates.is_empty() && named.is_some() {
         let message = "failed to find valid certificates in CA bundle ConfigMaps".to_owned();
-        return Err(invalid_bundle(message, "Put at least one certificate in PEM form into the ConfigMap."));
+        return Err(invalid_bundle(message, "Put at least one PEM certificate into the ConfigMap."));
     }
     Ok((!certificates.is_empty()).then(|| certificates.join("\n")))
 }
@@ -85,7 +85,7 @@ fn valid_key(key: &str) -> Result<(), FieldError> {
             path!(spec.networking.tls.caBundle.configMapKeys),
             reason::INVALID,
             format!("failed to validate CA bundle ConfigMap keys: {why}"),
-            "Name keys as they stand in the ConfigMap, such as ca-bundle.crt.",
+            "Use keys of the ConfigMap, such as ca-bundle.crt.",
         ))
     };
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -115,7 +115,7 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
         let der = STANDARD.decode(packed).ok().filter(|der| is_certificate(der)).ok_or_else(|| {
             let message =
                 format!("failed to parse X.509 certificate from key '{key}': certificate {}", found.len() + 1);
-            invalid_bundle(message, "Replace it in the ConfigMap by a certificate in PEM form.")
+            invalid_bundle(message, "Replace it in the ConfigMap with a PEM certificate.")
         })?;
         let encoded = STANDARD.encode(&der);
         let lines: Vec<&str> =
@@ -125,7 +125,10 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
     }
     if found.is_empty() && !text.trim().is_empty() {
         let message = format!("failed to find valid certificates in CA bundle key '{key}'");
-        return Err(invalid_bundle(message, "Put certificates in PEM form under this key, or do not name it."));
+        return Err(invalid_bundle(
+            message,
+            "Put PEM certificates under this key, or list other keys in configMapKeys.",
+        ));
     }
     Ok(found)
 }

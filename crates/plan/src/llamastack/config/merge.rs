@@ -36,7 +36,7 @@ impl Merge {
             Some(other) => Err(FieldError::new(
                 path!(metadata.annotations).key(ANNOTATION),
                 reason::INVALID,
-                format!("unknown way to merge providers: {other:?}"),
+                format!("unknown merge mode {other:?}"),
                 "Set it to overlay (by provider id) or replace (by API), or remove it for overlay.",
             )),
         }

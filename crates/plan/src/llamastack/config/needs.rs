@@ -24,7 +24,7 @@ pub(super) fn report(draft: &mut Draft<'_>, prepare: Prepare) {
         draft.remark(
             env.clone(),
             reason::NEEDED,
-            format!("the server does not start without the variable {name}, which nothing here sets"),
+            format!("the server does not start without the environment variable {name}, which the spec does not set"),
             message![format!("Add {name} to "), env, ", unless the image sets it."],
         );
     }

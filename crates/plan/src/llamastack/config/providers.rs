@@ -54,10 +54,10 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
         return false;
     }
     let telemetry = path!(spec.providers.telemetry);
-    let otel = "; servers since 0.3 send traces by the OTEL_* variables, which can be set in ";
+    let otel = ". Servers since 0.3 send traces as configured by OTEL_* variables, which you can set in ";
     draft.ignore(
         telemetry.clone(),
-        "the server of this distribution has no API telemetry, so its providers are left out",
+        "the server of this distribution has no API telemetry, so its providers are ignored",
         message!["Remove ", telemetry, otel, path!(spec.workload.overrides.env), "."],
     );
     true
@@ -66,14 +66,14 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
 /// Whether the provider has an id that can be compared with others.
 fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, path: &FieldPath) -> bool {
     let (field, message, remedy) = match provider.id.as_deref() {
-        Some("") => ("id", "id must not be empty if specified", "Give it a name of its own.".to_owned()),
+        Some("") => ("id", "id must not be empty if specified", "Set a unique id, or remove it.".to_owned()),
         None if form.all().len() > 1 => (
             "id",
             "each provider must have an explicit id when multiple providers are specified",
             format!("Add an id, such as {}-1.", ids::of(provider)),
         ),
         _ if ids::of(provider).is_empty() => {
-            ("provider", "provider must not be empty", "Name a kind of provider, such as vllm.".to_owned())
+            ("provider", "provider must not be empty", "Set it to a kind of provider, such as vllm.".to_owned())
         }
         _ => return true,
     };
@@ -118,8 +118,8 @@ pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError 
     FieldError::new(
         path.field(field.to_owned()),
         reason::IGNORED,
-        format!("unknown field {field:?}, which is ignored"),
-        format!("The fields here are {known}."),
+        format!("unknown field {field:?} is ignored"),
+        format!("Known fields are {known}."),
     )
 }
 
@@ -154,7 +154,7 @@ fn config(
         if given.contains_key(key) {
             draft.ignore(
                 path.field("settings").field(key.to_owned()),
-                format!("{key} is set by {by} as well, which wins"),
+                format!("{key} is also set by {by}, which takes precedence"),
                 format!("Remove settings.{key} or {by}."),
             );
         }
@@ -199,7 +199,7 @@ fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, pat
                 format!("Add settings.{key}, or secretRefs.{key} for a value in a Secret."),
             ),
         };
-        draft.refuse(field, format!("{} does not start without {key}", kind.type_()), remedy);
+        draft.refuse(field, format!("{} requires {key}", kind.type_()), remedy);
     }
 }
 
@@ -259,7 +259,7 @@ pub fn kind_of(value: &Value) -> &'static str {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }

@@ -118,13 +118,15 @@ fn left_out(draft: &mut Draft<'_>, gone: Vec<(String, &'static str, String)>) {
         groups.entry((api, missing)).or_default().push(id);
     }
     for ((api, missing), ids) in groups {
-        let (verb, ids) = (if ids.len() > 1 { "need" } else { "needs" }, ids.join(", "));
+        let (what, verb, needs) =
+            if ids.len() > 1 { ("providers", "are", "they need") } else { ("provider", "is", "it needs") };
+        let ids = ids.join(", ");
         let cause = cause(draft, missing);
         draft.remark(
             cause,
             reason::PRUNED,
-            format!("the API {api} is left without {ids}, which {verb} the API {missing} to start"),
-            format!("Keep {} to have it; nothing is to be done otherwise.", apis::field(missing)),
+            format!("{what} {ids} of the API {api} {verb} removed: {needs} the API {missing}, which has no provider"),
+            format!("To keep {ids}, keep the API {}. Otherwise no action is needed.", apis::field(missing)),
         );
     }
 }
@@ -177,16 +179,16 @@ fn known(draft: &Draft<'_>, api: &str) -> BTreeSet<String> {
 
 fn pruned(draft: &mut Draft<'_>, api: &str, what: &str, provider: &str) {
     let why = if provider.is_empty() {
-        format!("no provider of the API {api} is left")
+        format!("the API {api} has no provider")
     } else {
-        format!("its provider {provider:?} is no longer there")
+        format!("its provider {provider:?} is no longer in the configuration")
     };
     let cause = cause(draft, api);
     draft.remark(
         cause,
         reason::PRUNED,
-        format!("{what} is left out: {why}"),
-        "Keep that provider to have it; nothing is to be done otherwise.",
+        format!("{what} is removed: {why}"),
+        "To keep it, keep its provider. Otherwise no action is needed.",
     );
 }
 
@@ -257,12 +259,12 @@ pub(super) fn default_shield(draft: &mut Draft<'_>) {
         let (path, why, remedy) = if added && !no_safety {
             let shields = path!(spec.resources.shields);
             let remedy = message![format!("Add {default:?} to "), &shields, " to keep it as the default."];
-            (shields, "that shield may not be there when the server starts", remedy)
+            (shields, "that shield may not exist when the server starts", remedy)
         } else {
-            let remedy = "Nothing is to be done, unless a default is wanted.".into();
-            (cause(draft, SAFETY.key), "no provider serves that shield any more", remedy)
+            let remedy = "No action is needed, unless you want a default shield.".into();
+            (cause(draft, SAFETY.key), "no provider serves that shield", remedy)
         };
-        let message = format!("safety.default_shield_id {default:?} is left out: {why}");
+        let message = format!("safety.default_shield_id {default:?} is removed: {why}");
         draft.remark(path, reason::PRUNED, message, remedy);
     }
     put_back(draft, section);

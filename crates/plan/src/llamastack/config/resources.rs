@@ -25,7 +25,7 @@ pub(super) fn add(draft: &mut Draft<'_>, entries: &[Entry]) {
             draft.ignore(
                 path!(spec.resources.tools),
                 "servers since 0.7 register the tool groups of their providers themselves and ignore this list",
-                "Nothing has to be done; providers.toolRuntime decides which tools there are.",
+                "No action is needed; providers.toolRuntime determines the tools.",
             );
         }
     }
@@ -57,13 +57,13 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
             draft.refuse(path.field(*field), message, "Give it a value or remove it.");
         }
         if model.name.is_empty() {
-            let remedy = "Give the name of the model as its provider knows it.";
+            let remedy = "Set it to the name that the provider uses for the model.";
             draft.refuse(path.field("name"), "name must not be empty", remedy);
         }
         if !MODEL_TYPES.contains(&model_type) {
             draft.refuse(
                 path.field("modelType"),
-                format!("modelType {model_type:?} is not one that the server knows"),
+                format!("the server does not know modelType {model_type:?}"),
                 format!("Use one of {}.", MODEL_TYPES.join(", ")),
             );
         }
@@ -166,7 +166,10 @@ fn conditional(draft: &mut Draft<'_>, path: &FieldPath, id: &str, variable: &str
     draft.remark(
         path.clone(),
         reason::NEEDED,
-        format!("its provider {id:?} is there only when the variable {variable} is set; the server skips it otherwise"),
+        format!(
+            "its provider {id:?} exists only if the environment variable {variable} is set; otherwise the server \
+                 skips it"
+        ),
         message![format!("Set {variable} in "), path!(spec.workload.overrides.env), ", or add a provider of your own."],
     );
 }
@@ -182,7 +185,7 @@ fn exists(draft: &mut Draft<'_>, id: &str, path: &FieldPath) {
     all.sort_unstable();
     let message = format!("provider ID {id:?} not found; available providers: {}", list(all));
     let section = path!(spec.providers.inference);
-    let remedy = message!["Name one of them, add it to ", section, ", or leave provider out for the first one."];
+    let remedy = message!["Use one of them, add it to ", section, ", or remove provider to use the first one."];
     draft.refuse(path.field("provider"), message, remedy);
 }
 
@@ -193,8 +196,8 @@ fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str
     match made.iter_mut().find(|known| same(known)) {
         Some(known) => {
             *known = entry;
-            let message = "the same is listed more than once for one provider; this one counts";
-            draft.ignore(path.clone(), message, "Keep one of them.");
+            let message = "it is listed more than once for the same provider; this entry is used";
+            draft.ignore(path.clone(), message, "Keep one entry.");
         }
         None => made.push(entry),
     }

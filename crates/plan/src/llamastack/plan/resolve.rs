@@ -47,8 +47,8 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         resolution.config_map_errors.push(FieldError::new(
             path!(spec),
             reason::NO_CONFIG_MAP,
-            "a ConfigMap that the spec names could not be read as a whole",
-            "Check that it is there, with the keys that the spec names.",
+            "a ConfigMap that the spec references could not be read completely",
+            "Check that it exists and has the keys that the spec names.",
         ));
     }
     let image = match image.and_then(|image| fits(snapshot, source, base, image)) {
@@ -173,8 +173,9 @@ fn fits(
     match shipped {
         Some(shipped) if other_base && running(&snapshot.settings, &snapshot.object, name).is_some() => {
             let message = format!(
-                "The server runs with the image {image}, and the configuration of this version of Steersman is made for \
-                 {shipped}. Which of them is meant is not known while ConfigMap {} cannot be read, so that all stays as it is",
+                "The server runs image {image}, but this version of Steersman generates its configuration for \
+                 {shipped}. ConfigMap {}, which may set the image, cannot be read. The server stays unchanged until \
+                 it can",
                 snapshot.settings.operator_config.place
             );
             Err(Finding::blocker("OperatorConfigInvalid", message, "Correct the ConfigMap."))
@@ -250,8 +251,8 @@ fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<Fie
     let Choice::Use { resolved, remark } = choice else { return Vec::new() };
     let field = if fields::distribution(spec).is_some() { "name" } else { "image" };
     let used = match resolved.source {
-        base::Source::OciLabel => "What the labels said last counts until the registry answers.",
-        base::Source::Embedded => "Steersman's own base for this name is used meanwhile.",
+        base::Source::OciLabel => "Steersman uses the labels that it read last until the registry answers.",
+        base::Source::Embedded => "Steersman uses the base configuration of this release instead.",
     };
     let to_error = |text: String| FieldError::new(path!(spec.distribution).field(field), reason::LABELS, text, used);
     let wrong = resolved.passed_over.as_ref().map(|wrong| format!("the labels of the image cannot be used: {wrong}"));
@@ -265,7 +266,7 @@ fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError>
         FieldError::new(
             path!(spec),
             reason::FAILED,
-            "the pod needs containers of Steersman's own image, which this operator was not told",
+            "the pod needs init containers of Steersman's own image, which is not configured",
             "Start Steersman with --operator-image (or the environment variable OPERATOR_IMAGE) set to its own image.",
         )
     })

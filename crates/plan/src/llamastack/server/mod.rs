@@ -47,8 +47,8 @@ pub fn question(snapshot: &Snapshot) -> Option<Question> {
 pub fn illness(answer: &Value) -> Option<String> {
     match answer["status"].as_str() {
         Some(status) if status.eq_ignore_ascii_case("ok") => None,
-        Some(status) => Some(format!("the server calls itself {:?}", masked::text(status, LONGEST))),
-        None => Some("the answer has no status".to_owned()),
+        Some(status) => Some(format!("the server reports the status {:?}", masked::text(status, LONGEST))),
+        None => Some("the response has no status".to_owned()),
     }
 }
 

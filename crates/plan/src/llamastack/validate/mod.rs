@@ -83,7 +83,7 @@ pub fn unknown_distribution(spec: &LlamaStackDistributionSpec, known: &[&str]) -
         path!(spec.distribution.name),
         reason::INVALID,
         format!("Unknown distribution {name:?}. Available distributions: {list}"),
-        message!["Name one of them, or give ", path!(spec.distribution.image), "."],
+        message!["Use one of them, or set ", path!(spec.distribution.image), "."],
     ))
 }
 
@@ -122,8 +122,8 @@ fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<FieldError>
         return Err(wrong);
     }
     decode(spec, "spec").map_err(|DecodeError { path, cause }| {
-        let remedy = "Compare it with `kubectl explain llsd.spec --recursive`.";
-        vec![FieldError::new(path, reason::INVALID, format!("cannot be read: {cause}"), remedy)]
+        let remedy = "See `kubectl explain llsd.spec --recursive` for the type of each field.";
+        vec![FieldError::new(path, reason::INVALID, format!("cannot be decoded: {cause}"), remedy)]
     })
 }
 

@@ -118,7 +118,7 @@ impl Reference {
 
     fn absent(&self) -> FieldError {
         let Named { name, namespace, .. } = &self.named;
-        let create = format!("Create it in namespace {namespace}, or name another.");
+        let create = format!("Create it in namespace {namespace}, or reference another one.");
         let (reason, message, remedy) = match self.used {
             Use::Value | Use::Certificate => {
                 (reason::NO_SECRET, format!("Secret {name:?} not found in namespace {namespace:?}"), create)
@@ -127,7 +127,7 @@ impl Reference {
                 reason::NO_CONFIG_MAP,
                 format!("failed to find overrideConfig ConfigMap {name:?} in namespace {namespace:?}"),
                 if self.foreign {
-                    "Create it there with the label llamastack.io/watch=true, or name another.".to_owned()
+                    "Create it there with the label llamastack.io/watch=true, or reference another one.".to_owned()
                 } else {
                     create
                 },
@@ -135,7 +135,7 @@ impl Reference {
             Use::CaBundle => (
                 reason::NO_CONFIG_MAP,
                 format!("failed to find caBundle ConfigMap {name:?} in namespace {namespace:?}"),
-                format!("{create} One of another namespace is read only if it has the label llamastack.io/watch=true."),
+                format!("{create} A ConfigMap in another namespace needs the label llamastack.io/watch=true."),
             ),
         };
         FieldError::new(self.path.clone(), reason, message, remedy).with_cause(Cause::NotFound)
@@ -158,7 +158,7 @@ impl Reference {
             Use::Value => self.path.parent().field("key"),
             _ => self.path.clone(),
         };
-        let remedy = format!("Add the key {key} to it, or name another.");
+        let remedy = format!("Add the key {key} to it, or use another one.");
         FieldError::new(path, reason, message, remedy).with_cause(Cause::NotFound)
     }
 }

@@ -113,7 +113,10 @@ fn fr_027c_image_without_labels_names_requirements() {
 fn new_object_awaits_labels_with_account_only() {
     for (labels, expected_text) in [
         (LabelsSeen::Awaited, "the labels of the image are being read from its registry"),
-        (unreachable_registry(), "registry quay.io answered 503. Nothing can be generated until the registry answers"),
+        (
+            unreachable_registry(),
+            "registry quay.io answered 503. No configuration can be generated until the registry answers",
+        ),
     ] {
         let snapshot = image_snapshot(labels);
         let plan = plan(&snapshot);
@@ -167,7 +170,7 @@ fn unreachable_registry_is_reported_without_changes() {
     let condition_json = condition(&snapshot, "SpecAccepted");
     assert_eq!((&condition_json["status"], &condition_json["reason"]), (&json!("True"), &json!("ImageLabelsUnusable")));
     assert!(
-        condition_json["message"].as_str().unwrap().contains("keeps the configuration that it has"),
+        condition_json["message"].as_str().unwrap().contains("keeps its current configuration"),
         "{condition_json}"
     );
 }
@@ -225,7 +228,7 @@ fn overridden_image_uses_embedded_base_without_labels() {
         let condition_json = condition(&snapshot, "SpecAccepted")["message"].to_string();
         assert!(condition_json.contains(expected_text), "{condition_json}");
         assert_eq!(
-            condition_json.contains("Steersman's own base for this name is used meanwhile"),
+            condition_json.contains("Steersman uses the base configuration of this release instead"),
             !expected_text.is_empty(),
             "{condition_json}"
         );

@@ -128,7 +128,8 @@ fn health_is_unknown_until_server_answers() {
     snapshot.object.status = Some(stored_status(&starting));
     snapshot.deployment = Some(observed_deployment(1, 1));
     snapshot.server = ObservedServer::Awaited;
-    let pending = ["Unknown", "HealthCheckPending", "The pods are ready; the server is being asked"];
+    let pending =
+        ["Unknown", "HealthCheckPending", "The pods are ready; the first health check of the server is pending"];
     assert_condition(&render_status(&snapshot, &Outcome::default()), "HealthCheck", pending);
 }
 
@@ -138,7 +139,7 @@ fn authenticated_server_is_healthy_without_providers() {
     let status =
         render_status(&Snapshot { server: authenticated, ..settled_snapshot(SPEC_WITH_PORT) }, &Outcome::default());
     let message =
-        "Health check passed. The providers are not shown: the server asks for credentials, and Steersman sends none";
+        "Health check passed. The providers are unknown: the server requires credentials, and Steersman sends none";
     assert_condition(&status, "HealthCheck", ["True", "HealthCheckPassed", message]);
     assert_eq!((status_providers(&status), server_version(&status)), (None, Some("0.7.1")));
 }
@@ -146,8 +147,8 @@ fn authenticated_server_is_healthy_without_providers() {
 #[test]
 fn health_and_version_tolerate_odd_answers() {
     assert_eq!(illness(&json!({ "status": "OK", "time": 17 })), None);
-    assert_eq!(illness(&json!({ "status": "Error" })).as_deref(), Some("the server calls itself \"Error\""));
-    assert_eq!(illness(&json!([])).as_deref(), Some("the answer has no status"));
+    assert_eq!(illness(&json!({ "status": "Error" })).as_deref(), Some("the server reports the status \"Error\""));
+    assert_eq!(illness(&json!([])).as_deref(), Some("the response has no status"));
     assert_eq!(version(&json!({ "version": "0.7.1" })).as_deref(), Some("0.7.1"));
     assert_eq!((version(&json!({ "version": "" })), version(&Value::Null)), (None, None));
     for odd_answer in [json!(null), json!({}), json!({ "data": {} }), json!({ "data": [1] })] {

@@ -37,7 +37,7 @@ pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedS
     let providers = match get(http, url, PROVIDERS).await {
         Ok(answer) => match providers(&answer) {
             Some(providers) => Some(providers),
-            None => return explained(PROVIDERS, Failure::Odd("the answer is no list of providers".to_owned())),
+            None => return explained(PROVIDERS, Failure::Odd("the response is not a list of providers".to_owned())),
         },
         Err(failure) if failure.is_closed() => None,
         Err(failure) => return explained(PROVIDERS, failure),
@@ -47,13 +47,13 @@ pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedS
 
 async fn get(http: &Http, url: &str, path: &str) -> Result<Value, Failure> {
     let address = format!("{url}{path}");
-    let address = address.parse().map_err(|_| Failure::Odd(format!("{url:?} is not an address")))?;
+    let address = address.parse().map_err(|_| Failure::Odd(format!("{url:?} is not a valid URL")))?;
     let answer = http.ask(HttpRequest::get(address, LIMIT)).await.map_err(Failure::Reach)?;
     if !answer.status.is_success() {
         return Err(Failure::Status(answer.status));
     }
     // The error of the library is left out: it quotes the answer.
-    serde_json::from_slice(&answer.body).map_err(|_| Failure::Odd("the answer is not JSON".to_owned()))
+    serde_json::from_slice(&answer.body).map_err(|_| Failure::Odd("the response is not JSON".to_owned()))
 }
 
 impl Failure {
@@ -68,17 +68,19 @@ fn sentence(path: &str, failure: &Failure, NamespacedName { namespace, name }: &
     let (what, next) = match failure {
         Failure::Reach(error @ (HttpError::TooSlow { .. } | HttpError::Failed { .. })) => (
             error.to_string(),
-            format!("Look into its log ({log}), and whether a NetworkPolicy keeps Steersman's namespace from it"),
+            format!("Check its log ({log}), and whether a NetworkPolicy blocks Steersman's namespace"),
         ),
         Failure::Reach(error @ HttpError::Refused { .. }) => (
             error.to_string(),
-            format!("Look into its log ({log}) for the port that it listens on, and set it as spec.networking.port"),
+            format!("Check its log ({log}) for the port that it listens on, and set spec.networking.port to it"),
         ),
-        Failure::Reach(error) => (error.to_string(), format!("Look into its log ({log})")),
+        Failure::Reach(error) => (error.to_string(), format!("Check its log ({log})")),
         Failure::Status(status) => {
-            (format!("the server answers {}", status.as_u16()), format!("Look into its log ({log})"))
+            (format!("the server answered HTTP {}", status.as_u16()), format!("Check its log ({log})"))
         }
-        Failure::Odd(what) => (what.clone(), format!("Is it a Llama Stack server that listens there? Its log: {log}")),
+        Failure::Odd(what) => {
+            (what.clone(), format!("Check that a Llama Stack server listens on this port; its log: {log}"))
+        }
     };
-    format!("The pods are ready, but GET {path} failed: {what}. {next}. It is asked again within minutes")
+    format!("The pods are ready, but GET {path} failed: {what}. {next}. Steersman retries within 5 minutes")
 }

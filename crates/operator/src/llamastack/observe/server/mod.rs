@@ -123,8 +123,10 @@ impl Servers {
         let changed = self.entries().answer(job, said, Instant::now(), &self.inner.rhythm);
         match changed {
             None => return,
-            Some(ObservedServer::Silent(cause)) => tracing::warn!(namespace, name, cause, "a server gives no answer"),
-            Some(_) => tracing::debug!(namespace, name, "a server has told something new"),
+            Some(ObservedServer::Silent(cause)) => {
+                tracing::warn!(namespace, name, cause, "the health check of a server failed")
+            }
+            Some(_) => tracing::debug!(namespace, name, "the response of a server changed"),
         }
         wake(job.place.clone());
     }

@@ -97,11 +97,11 @@ pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelle
         manifest = self::manifest(session, chosen).await?;
     }
     let Some(config) = manifest.config.clone() else {
-        return Err(session.unusable("a manifest", "it is not that of an image"));
+        return Err(session.unusable("a manifest", "it does not describe an image"));
     };
     let body = fetch(session, "blobs", &config.digest, "the image's configuration", MANIFEST_LIMIT).await?;
-    let config: ImageConfig =
-        serde_json::from_slice(&body).map_err(|_| session.unusable("a configuration", "it is not that of an image"))?;
+    let config: ImageConfig = serde_json::from_slice(&body)
+        .map_err(|_| session.unusable("a configuration", "it does not describe an image"))?;
     let labels = config.config.unwrap_or_default().labels.unwrap_or_default();
     let wanted = layer_file(&labels);
     let content = match &wanted {
@@ -127,7 +127,7 @@ pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelle
 
 async fn manifest(session: &mut Session<'_>, digest: &str) -> Result<Manifest, RegistryError> {
     let body = fetch(session, "manifests", digest, "a manifest", MANIFEST_LIMIT).await?;
-    serde_json::from_slice(&body).map_err(|_| session.unusable("a manifest", "it cannot be read"))
+    serde_json::from_slice(&body).map_err(|_| session.unusable("a manifest", "it is not valid JSON"))
 }
 
 /// Reads content by its digest, and verifies it.
@@ -144,7 +144,7 @@ async fn fetch(
     let accept = if kind == "manifests" { MANIFESTS } else { ANYTHING };
     let path = format!("{kind}/{digest}");
     let body = session.ask(Method::GET, &path, accept, &format!("{what} {digest}"), limit).await?.body;
-    if sum(&body) == digest { Ok(body) } else { Err(session.unusable(what, "its content does not have its digest")) }
+    if sum(&body) == digest { Ok(body) } else { Err(session.unusable(what, "its content does not match its digest")) }
 }
 
 fn sum(content: &[u8]) -> String {

@@ -33,25 +33,25 @@ pub enum RegistryError {
     Reference(#[from] BadReference),
     #[error("registry {registry}: {cause}")]
     Reach { registry: String, cause: HttpError },
-    #[error("registry {registry} did not give the labels of the image within {limit:?}")]
+    #[error("registry {registry} did not return the labels of the image within {limit:?}")]
     TooSlow { registry: String, limit: Duration },
     #[error(
-        "registry {registry} wants credentials for {repository} ({code}) and no pull secret has any; name a Secret of type \
-         kubernetes.io/dockerconfigjson in imagePullSecrets of the server's service account"
+        "registry {registry} requires credentials for {repository} (HTTP {code}), and no pull secret has any; add a \
+         Secret of type kubernetes.io/dockerconfigjson to imagePullSecrets of the server's service account"
     )]
     NoCredentials { registry: String, repository: String, code: u16 },
     #[error(
-        "registry {registry} does not accept the credentials of the pull secrets for {repository} ({code}); renew the Secret \
-         that imagePullSecrets of the server's service account names"
+        "registry {registry} rejects the credentials of the pull secrets for {repository} (HTTP {code}); update the \
+         Secret in imagePullSecrets of the server's service account"
     )]
     Denied { registry: String, repository: String, code: u16 },
-    #[error("registry {registry} has no {what} in {repository} (404); check the image's name and tag")]
+    #[error("registry {registry} has no {what} in {repository} (HTTP 404); check the name and the tag of the image")]
     Absent { registry: String, repository: String, what: String },
-    #[error("registry {registry} answered {code} when asked for {what}")]
+    #[error("registry {registry} answered HTTP {code} to the request for {what}")]
     Answered { registry: String, what: String, code: u16 },
-    #[error("registry {registry} asks for an authentication that is not known here ({why})")]
+    #[error("registry {registry} requires an authentication that Steersman does not support ({why})")]
     Challenge { registry: String, why: String },
-    #[error("registry {registry} gave {what} that cannot be used: {why}")]
+    #[error("registry {registry} sent {what} that cannot be used: {why}")]
     Unusable { registry: String, what: String, why: String },
 }
 

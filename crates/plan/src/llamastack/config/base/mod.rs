@@ -53,8 +53,8 @@ fn parse(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { alias_limits: limits };
     let read = serde_saphyr::from_str_with_options(text, options);
     let config: Value = read.map_err(|error| match error.location() {
-        Some(at) => format!("it is not YAML that can be read (line {}, column {})", at.line(), at.column()),
-        None => "it is not YAML that can be read".to_owned(),
+        Some(at) => format!("it is not valid YAML (line {}, column {})", at.line(), at.column()),
+        None => "it is not valid YAML".to_owned(),
     })?;
     if !config.is_object() {
         return Err("it is not a mapping of keys to values".to_owned());
