@@ -16,7 +16,7 @@ use crate::oci::Reference;
 /// The name that the Go operator uses, so that its ConfigMap works unchanged.
 pub const NAME: &str = "llama-stack-operator-config";
 /// The Go operator's default namespace.
-pub const FORMER_NAMESPACE: &str = "llama-stack-k8s-operator-system";
+pub const GO_OPERATOR_NAMESPACE: &str = "llama-stack-k8s-operator-system";
 
 const IMAGES: &str = "image-overrides";
 const FLAGS: &str = "featureFlags";
@@ -27,7 +27,7 @@ pub struct OperatorConfig {
     pub place: String,
     pub images: Images,
     pub policy: DefaultPolicy,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ConfigFault>,
 }
 
 /// Images that replace the defaults of this version.
@@ -55,7 +55,7 @@ pub enum DefaultPolicy {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConfigFault {
     pub about: About,
     pub message: String,
     pub remedy: String,
@@ -108,7 +108,7 @@ impl OperatorConfig {
 
     /// The state while the ConfigMap cannot be read.
     pub fn unknown(place: &str, cause: &str, before: Option<&Self>) -> Self {
-        let fault = Fault {
+        let fault = ConfigFault {
             about: About::Everything,
             message: format!(
                 "ConfigMap {place} cannot be read: {cause}. Images and NetworkPolicies that depend on it stay unchanged"
@@ -141,26 +141,26 @@ impl OperatorConfig {
             };
             let message =
                 format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. Steersman ignores the entry", self.place);
-            self.faults.push(Fault { about: About::Distribution(name), message, remedy });
+            self.faults.push(ConfigFault { about: About::Distribution(name), message, remedy });
         }
         images
     }
 
-    fn unreadable(&self, about: About, key: &str, at: &str, meanwhile: &str, remedy: &str) -> Fault {
+    fn unreadable(&self, about: About, key: &str, at: &str, meanwhile: &str, remedy: &str) -> ConfigFault {
         let message =
             format!("ConfigMap {}, key {key}: the value is not YAML of the expected form{at}. {meanwhile}", self.place);
-        Fault { about, message, remedy: remedy.to_owned() }
+        ConfigFault { about, message, remedy: remedy.to_owned() }
     }
 
     pub fn findings(&self, object: &ObservedObject) -> Vec<Finding> {
         let name = fields::distribution(&object.spec);
-        let concerned = |fault: &&Fault| match &fault.about {
+        let concerned = |fault: &&ConfigFault| match &fault.about {
             About::Everything => true,
             About::Images => name.is_some(),
             About::Distribution(known) => name == Some(known),
         };
         let finding =
-            |fault: &Fault| Finding::warning("OperatorConfigInvalid", fault.message.as_str(), fault.remedy.as_str());
+            |fault: &ConfigFault| Finding::warning("OperatorConfigInvalid", fault.message.as_str(), fault.remedy.as_str());
         self.faults.iter().filter(concerned).map(finding).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! The operator's own ConfigMap, changed while the operator runs.
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use steersman_plan::llamastack::{FORMER_NAMESPACE, OPERATOR_CONFIG};
+use steersman_plan::llamastack::{GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG};
 
 use super::*;
 
@@ -24,7 +24,7 @@ async fn operator_config_changes_apply_at_runtime() {
     let Some(env) = test_env("operator-config").await else { return };
     let admin = env.admin.clone();
     remove_config(&admin, NAMESPACE).await;
-    remove_config(&admin, FORMER_NAMESPACE).await;
+    remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
     let set_config = async |data: Value| env.apply_config_map(NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     let spec = json!({ "distribution": { "name": "starter" },
         "resources": { "models": [{ "name": "m", "provider": "openai" }] } });
@@ -88,12 +88,12 @@ async fn restarted_operator_keeps_overridden_images() {
     let Some(env) = test_env("restarted").await else { return };
     let admin = env.admin.clone();
     remove_config(&admin, NAMESPACE).await;
-    let former = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": FORMER_NAMESPACE } });
+    let former = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": GO_OPERATOR_NAMESPACE } });
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(admin.clone());
     let apply = PatchParams::apply("test").force();
-    namespaces.patch(FORMER_NAMESPACE, &apply, &Patch::Apply(former)).await.unwrap();
+    namespaces.patch(GO_OPERATOR_NAMESPACE, &apply, &Patch::Apply(former)).await.unwrap();
     let data = json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}") });
-    env.apply_config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+    env.apply_config_map(GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     env.create("plain", plain_spec()).await;
     for _ in 0..2 {
         let controller = env.run(&env.account().await, Scope::Cluster);
@@ -109,13 +109,13 @@ async fn restarted_operator_keeps_overridden_images() {
     }
     // An operator that starts with an invalid ConfigMap keeps the Deployment as it is.
     let data = json!({ "image-overrides": "starter: [" });
-    env.apply_config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+    env.apply_config_map(GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     let controller = env.run(&env.account().await, Scope::Cluster);
     let wrong = |found: &Value| found["message"].as_str().unwrap().contains("the value is not YAML");
     env.until_condition("plain", "SpecAccepted", wrong).await;
     let live = env.namespace.all::<Deployment>().get("plain").await.unwrap();
     assert_eq!(live.metadata.generation, Some(1));
-    remove_config(&admin, FORMER_NAMESPACE).await;
+    remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
     env.until_deployment("plain", "has the shipped image", |template| *image(template) == SHIPPED_IMAGE).await;
     env.stop(controller).await;
 }

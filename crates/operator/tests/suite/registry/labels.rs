@@ -94,8 +94,8 @@ async fn digest_is_cached_and_moved_tag_noticed() {
     assert_eq!(served.asked(), ["HEAD /v2/a/b/manifests/latest"]);
 
     let second = served.push("a/b", "latest", in_label("second"), &[]);
-    let moved = registry.labelled(&image, &none).await.unwrap();
-    assert_eq!((distro(&moved), &moved.digest), ("second", &second));
+    let tag_interval = registry.labelled(&image, &none).await.unwrap();
+    assert_eq!((distro(&tag_interval), &tag_interval.digest), ("second", &second));
     served.asked();
 
     let pinned = registry.labelled(&format!("{HOST}/a/b:latest@{first}"), &none).await.unwrap();

@@ -17,7 +17,7 @@ use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 /// The key of the bundle, and the default key of a ConfigMap in the spec.
 pub const KEY: &str = "ca-bundle.crt";
 /// The ConfigMap that Open Data Hub maintains in every namespace.
-pub const CLUSTER: &str = "odh-trusted-ca-bundle";
+pub const CLUSTER_BUNDLE: &str = "odh-trusted-ca-bundle";
 
 const KEY_LIMIT: usize = 253;
 const SIZE_LIMIT: usize = 10_485_760;
@@ -26,7 +26,7 @@ const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
 /// A bundle with an empty name counts as unset.
-pub fn named(spec: &LlamaStackDistributionSpec) -> Option<&CaBundle> {
+pub fn reference(spec: &LlamaStackDistributionSpec) -> Option<&CaBundle> {
     let bundle = spec.networking.as_ref()?.tls.as_ref()?.ca_bundle.as_ref()?;
     Some(bundle).filter(|bundle| !bundle.config_map_name.is_empty())
 }
@@ -38,7 +38,7 @@ pub fn keys(bundle: &CaBundle) -> Vec<String> {
 /// All certificates as one PEM text. None: no certificates besides those of the image.
 pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     let mut certificates = Vec::new();
-    let named = named(&snapshot.object.spec);
+    let named = reference(&snapshot.object.spec);
     if let Some(bundle) = named {
         let keys = keys(bundle);
         keys.iter().try_for_each(|key| valid_key(key))?;

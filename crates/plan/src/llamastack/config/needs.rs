@@ -35,7 +35,7 @@ fn collect(value: &Value, needed: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => needed.extend(ids::needed(text).map(ToOwned::to_owned)),
         Value::Array(items) => {
-            let sure = |item: &&Value| id_of(item).is_none_or(|known| known.only_with.is_none());
+            let sure = |item: &&Value| id_of(item).is_none_or(|known| known.required_variable.is_none());
             items.iter().filter(sure).for_each(|item| collect(item, needed));
         }
         Value::Object(map) => map.values().for_each(|value| collect(value, needed)),

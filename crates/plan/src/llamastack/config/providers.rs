@@ -8,17 +8,17 @@ use steersman_reconcile::{FieldPath, message, path};
 
 use super::apis::{self, Api, TELEMETRY};
 use super::draft::{Draft, text};
-use super::kinds::{self, Kind};
+use super::kinds::{self, ProviderKind};
 use super::problem::reason;
 use super::{FieldError, ids, secrets, settings, storage};
 
-pub(super) struct Entry {
+pub(super) struct ProviderEntry {
     pub api: Api,
     pub id: String,
     pub value: Value,
 }
 
-pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<Entry> {
+pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<ProviderEntry> {
     let Some(providers) = &draft.spec.providers else { return Vec::new() };
     let mut owners = BTreeMap::new();
     let mut entries = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<Entry> {
                 unique(draft, &mut owners, api, provider, &path);
             }
             let value = entry(draft, api, provider, &path);
-            entries.push(Entry { api, id: ids::of(provider).to_owned(), value });
+            entries.push(ProviderEntry { api, id: ids::of(provider).to_owned(), value });
         }
     }
     entries
@@ -119,13 +119,13 @@ pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError 
         path.field(field.to_owned()),
         reason::IGNORED,
         format!("unknown field {field:?} is ignored"),
-        format!("Known fields are {known}."),
+        format!("EffectiveId fields are {known}."),
     )
 }
 
 /// A name with `::` is a type already. Other names are remote, unless only an inline kind is known, here or in the
 /// base.
-fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> String {
+fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&ProviderKind>) -> String {
     let name = &provider.provider;
     if name.contains("::") {
         return name.clone();
@@ -143,7 +143,7 @@ fn config(
     draft: &mut Draft<'_>,
     api: Api,
     provider: &Provider,
-    kind: Option<&Kind>,
+    kind: Option<&ProviderKind>,
     path: &FieldPath,
 ) -> Map<String, Value> {
     let mut config = defaults(draft, api, provider, kind);
@@ -190,7 +190,7 @@ fn config(
 }
 
 /// The server does not start without the required keys of a provider.
-fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, path: &FieldPath) {
+fn complete(draft: &mut Draft<'_>, kind: &ProviderKind, config: &Map<String, Value>, path: &FieldPath) {
     for key in kind.needs.iter().filter(|key| !config.contains_key(**key)) {
         let (field, remedy) = match kind.endpoint(&draft.server) {
             Some(endpoint) if endpoint == *key => (path.field("endpoint"), "Add endpoint.".to_owned()),
@@ -206,7 +206,7 @@ fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, pat
 /// The key that the provider reads and the one of the specification. Servers ignore keys that they do not read.
 fn keys(
     draft: &mut Draft<'_>,
-    kind: Option<&Kind>,
+    kind: Option<&ProviderKind>,
     read: Option<&'static str>,
     literal: &'static str,
     path: &FieldPath,
@@ -228,7 +228,7 @@ fn keys(
 }
 
 /// Required keys that have a default.
-fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> Map<String, Value> {
+fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&ProviderKind>) -> Map<String, Value> {
     let mut defaults = Map::new();
     let Some(kind) = kind.filter(|kind| kind.api == api) else { return defaults };
     let id = ids::of(provider);

@@ -43,11 +43,11 @@ fn unsupported(version: &str) -> FieldError {
 }
 
 /// The version of a server. None: unknown.
-pub(super) struct Server {
+pub(super) struct ServerVersion {
     known: Option<(u32, u32)>,
 }
 
-impl Server {
+impl ServerVersion {
     pub fn of(text: &str) -> Self {
         let mut parts = text.trim().trim_start_matches('v').split('.').map(|part| part.parse().ok());
         Self { known: parts.next().flatten().zip(parts.next().flatten()) }

@@ -52,7 +52,7 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
         (path!(spec.workload.overrides.volumeMounts), setup.and_then(|setup| volume_mounts(object, setup))),
         (path!(spec.workload.overrides.env), repeated_env(object)),
         (path!(spec.workload.topologySpreadConstraints), repeated_spread(object)),
-        (path!(spec.workload.replicas), replicas_held(snapshot)),
+        (path!(spec.workload.replicas), replicas_owner(snapshot)),
         (path!(spec.workload.storage.size), claim_size(object, snapshot.volume_claim.as_ref())),
         (path!(spec), setup.and_then(|setup| adopted(snapshot, setup))),
         (path!(spec.distribution.name), setup.and_then(|setup| image_replaced(snapshot, setup))),
@@ -85,7 +85,7 @@ fn name(object: &ObservedObject) -> Option<Finding<Message>> {
 }
 
 fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
-    let kept = adoption::kept(snapshot, setup)?;
+    let kept = adoption::adopted_template(snapshot, setup)?;
     let mut template = build::template(&snapshot.object, setup);
     // Our default placement is no reason to report running pods as different.
     let given =
@@ -100,7 +100,7 @@ fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
 /// A base is written for one image. An image that replaces it and has no base of its own may need another.
 fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let shipped = base::distribution(fields::distribution(&snapshot.object.spec)?)?;
-    let embedded = setup.distribution.config_source.as_deref() == Some(base::Source::Embedded.as_str());
+    let embedded = setup.distribution.config_source.as_deref() == Some(base::BaseSource::Embedded.as_str());
     if setup.generated.is_none() || !embedded || setup.image == shipped.image {
         return None;
     }
@@ -143,19 +143,19 @@ fn replicas(object: &ObservedObject) -> Option<Finding<Message>> {
 
 fn autoscaling(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = object.spec.workload.as_ref()?.autoscaling.as_ref()?;
-    let most = given.max_replicas;
+    let max = given.max_replicas;
     let section = path!(spec.workload.autoscaling);
-    if most <= 0 {
+    if max <= 0 {
         let message =
-            message![section.field("maxReplicas"), format!(" is {most}, so no HorizontalPodAutoscaler is created.")];
+            message![section.field("maxReplicas"), format!(" is {max}, so no HorizontalPodAutoscaler is created.")];
         let remedy = message!["Set it to the maximum number of pods, or remove ", section, "."];
         return Some(Finding::warning("AutoscalingIgnored", message, remedy));
     }
-    let fewest = scaling::fewest(&object.spec, given);
-    (most < fewest).then(|| {
+    let min = scaling::min_replicas(&object.spec, given);
+    (max < min).then(|| {
         let message = message![
             section.field("maxReplicas"),
-            format!(" is {most}, less than {fewest}, the larger of minReplicas and "),
+            format!(" is {max}, less than {min}, the larger of minReplicas and "),
             path!(spec.workload.replicas),
             "."
         ];
@@ -228,7 +228,7 @@ fn repeated_spread(object: &ObservedObject) -> Option<Finding<Message>> {
 }
 
 /// With an autoscaler in the spec, another owner of the replicas is expected.
-fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
+fn replicas_owner(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let live = snapshot.deployment.as_ref()?;
     let (who, remedy) = match &live.replicas_owner {
         ReplicasOwner::Ours => return None,

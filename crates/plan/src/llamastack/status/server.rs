@@ -23,15 +23,15 @@ pub fn health(snapshot: &Snapshot, ready: bool) -> Option<Statement> {
                 providers are unknown. Set spec.networking.port to create one"
                 .to_owned())
         }
-        ObservedServer::Silent(why) => Err(why.clone()),
+        ObservedServer::Failed(why) => Err(why.clone()),
         ObservedServer::Answered { providers: Some(_), .. } => Ok("Health check passed".to_owned()),
         ObservedServer::Answered { providers: None, .. } => {
             Ok("Health check passed. The providers are unknown: the server requires credentials, and Steersman sends \
                 none"
                 .to_owned())
         }
-        ObservedServer::Awaited if has_answered(snapshot) => return None,
-        ObservedServer::Awaited => {
+        ObservedServer::Pending if has_answered(snapshot) => return None,
+        ObservedServer::Pending => {
             let message = "The pods are ready; the first health check of the server is pending";
             return Some(Statement::new(HEALTH_CHECK, Truth::Unknown, "HealthCheckPending", message));
         }
@@ -45,12 +45,12 @@ fn has_answered(snapshot: &Snapshot) -> bool {
         && condition(snapshot, HEALTH_CHECK).is_some()
 }
 
-pub fn shown(snapshot: &Snapshot, ready: bool, status: &mut LlamaStackDistributionStatus) {
+pub fn set_fields(snapshot: &Snapshot, ready: bool, status: &mut LlamaStackDistributionStatus) {
     let config = status.distribution_config.get_or_insert_default();
     match &snapshot.server {
         _ if !ready || !fields::wants_service(&snapshot.object.spec) => config.providers = None,
-        ObservedServer::Awaited => {}
-        ObservedServer::Silent(_) => config.providers = None,
+        ObservedServer::Pending => {}
+        ObservedServer::Failed(_) => config.providers = None,
         ObservedServer::Answered { version, providers } => {
             config.providers.clone_from(providers);
             let known = &mut status.version.get_or_insert_default().llama_stack_server_version;

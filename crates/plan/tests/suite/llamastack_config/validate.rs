@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::Base;
-use steersman_plan::llamastack::validate::{Facts, Found, Kind, Missing, Named, Review, validate};
+use steersman_plan::llamastack::validate::{Facts, ReferenceState, ReferenceKind, Missing, ReferencedObject, Review, validate};
 
 use super::{starter, yaml};
 
@@ -19,7 +19,7 @@ fn object(spec: &str) -> Value {
 /// The facts that admission knows about the cluster.
 struct TestEnv {
     base: Option<Base>,
-    found: BTreeMap<Named, Found>,
+    found: BTreeMap<ReferencedObject, ReferenceState>,
     missing: Missing,
 }
 
@@ -30,8 +30,8 @@ impl TestEnv {
     }
 
     fn without_secret(name: &str) -> Self {
-        let named = Named { kind: Kind::Secret, namespace: "team-a".into(), name: name.into() };
-        Self { found: [(named, Found::Absent)].into(), ..Self::new() }
+        let named = ReferencedObject { kind: ReferenceKind::Secret, namespace: "team-a".into(), name: name.into() };
+        Self { found: [(named, ReferenceState::Missing)].into(), ..Self::new() }
     }
 
     fn review(&self, new: &Value, old: Option<&Value>) -> Review {

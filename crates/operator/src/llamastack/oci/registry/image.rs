@@ -10,7 +10,7 @@ use steersman_plan::llamastack::config::base::{LabelError, LayerFile, from_label
 use steersman_plan::oci::is_digest;
 
 use super::session::Session;
-use super::{Labelled, RegistryError, layer};
+use super::{ImageLabels, RegistryError, layer};
 
 /// Most bytes of a manifest, or of an image's configuration with all its labels.
 pub const MANIFEST_LIMIT: usize = 4 * 1024 * 1024;
@@ -90,7 +90,7 @@ pub async fn digest(session: &mut Session<'_>) -> Result<String, RegistryError> 
     }
 }
 
-pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelled, RegistryError> {
+pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<ImageLabels, RegistryError> {
     let mut manifest = manifest(session, digest).await?;
     if let Some(choices) = manifest.manifests.take() {
         let chosen = for_platform(&choices).ok_or_else(|| session.unusable("an index", "it has no image for Linux"))?;
@@ -122,7 +122,7 @@ pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelle
         // The caller sets the name; the labels do not state the version of the server.
         from_labels("", "", &labels, |_| Ok(content))
     });
-    Ok(Labelled { digest: digest.to_owned(), base })
+    Ok(ImageLabels { digest: digest.to_owned(), base })
 }
 
 async fn manifest(session: &mut Session<'_>, digest: &str) -> Result<Manifest, RegistryError> {

@@ -19,7 +19,7 @@ use session::Session;
 use slots::Slots;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Labelled {
+pub struct ImageLabels {
     /// Digest of the image, or of the index with an image for each platform.
     pub digest: String,
     /// `Ok(None)`: the image has no base configuration.
@@ -69,7 +69,7 @@ impl Registry {
 
     /// The base configuration of an image. The digest is read each time with these credentials, so that a cached result is
     /// returned only to those who may read the image. The rest is read once for each digest.
-    pub async fn labelled(&self, image: &str, credentials: &Credentials) -> Result<Labelled, RegistryError> {
+    pub async fn labelled(&self, image: &str, credentials: &Credentials) -> Result<ImageLabels, RegistryError> {
         let reference = Reference::parse(image)?;
         let slow = RegistryError::TooSlow { registry: reference.registry.clone(), limit: self.limit };
         let logins = credentials.logins(&reference);
@@ -77,7 +77,7 @@ impl Registry {
         tokio::time::timeout(self.limit, read).await.unwrap_or(Err(slow))
     }
 
-    async fn read(&self, image: &str, reference: &Reference, logins: &[&Login]) -> Result<Labelled, RegistryError> {
+    async fn read(&self, image: &str, reference: &Reference, logins: &[&Login]) -> Result<ImageLabels, RegistryError> {
         let mut attempt = self.read_as(image, reference, logins.first().copied()).await;
         for login in logins.iter().skip(1) {
             if !matches!(attempt, Err(RegistryError::Denied { .. })) {
@@ -93,7 +93,7 @@ impl Registry {
         image: &str,
         reference: &Reference,
         login: Option<&Login>,
-    ) -> Result<Labelled, RegistryError> {
+    ) -> Result<ImageLabels, RegistryError> {
         let mut session = Session::new(&self.http, reference, login);
         let digest = image::digest(&mut session).await?;
         // A registry may claim any digest: a result is cached for its own repository alone.

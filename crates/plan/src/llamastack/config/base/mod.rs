@@ -11,8 +11,8 @@ pub use labels::{
 };
 pub(super) use needs::{AGENTS, RESPONSES, missing};
 pub use needs::{NEEDS, Need, Unmet, unmet};
-pub use registry::{DISTRIBUTIONS, Distribution, distribution, images, names};
-pub use resolve::{NoBase, Resolved, Source, resolve};
+pub use registry::{DISTRIBUTIONS, ShippedDistribution, distribution, images, names};
+pub use resolve::{NoBase, Resolved, BaseSource, resolve};
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -36,7 +36,7 @@ pub struct Base {
 pub fn base(name: &str) -> Option<&'static Base> {
     static BASES: LazyLock<BTreeMap<&'static str, Base>> = LazyLock::new(|| {
         // A test proves that each embedded text parses.
-        let embedded = |known: &'static Distribution| {
+        let embedded = |known: &'static ShippedDistribution| {
             let config = parse(known.text).ok()?;
             let (name, server_version) = (known.name.to_owned(), known.server_version.to_owned());
             Some((known.name, Base { name, server_version, config }))

@@ -5,25 +5,25 @@
 use http::StatusCode;
 use serde_json::Value;
 use steersman_plan::llamastack::ObservedServer;
-use steersman_plan::llamastack::server::{HEALTH, PROVIDERS, VERSION, illness, providers, version};
+use steersman_plan::llamastack::server::{HEALTH, PROVIDERS, VERSION, health_problem, providers, version};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::http::{Http, HttpError, HttpRequest};
 
 /// Most bytes of an answer, ten times the settings of a hundred providers.
-const LIMIT: usize = 512 * 1024;
+const MAX_RESPONSE_BYTES: usize = 512 * 1024;
 
-enum Failure {
+enum PollFailure {
     Reach(HttpError),
     Status(StatusCode),
     /// The answer is not that of a Llama Stack server.
-    Odd(String),
+    Unexpected(String),
 }
 
 /// Polls one server. The first failure ends the poll.
 pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedServer {
-    let explained = |path: &str, failure: Failure| ObservedServer::Silent(sentence(path, &failure, place));
+    let explained = |path: &str, failure: PollFailure| ObservedServer::Failed(sentence(path, &failure, place));
     let well = match get(http, url, HEALTH).await {
-        Ok(answer) => illness(&answer).map_or(Ok(()), |why| Err(Failure::Odd(why))),
+        Ok(answer) => health_problem(&answer).map_or(Ok(()), |why| Err(PollFailure::Unexpected(why))),
         Err(failure) => Err(failure),
     };
     if let Err(failure) = well {
@@ -37,7 +37,7 @@ pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedS
     let providers = match get(http, url, PROVIDERS).await {
         Ok(answer) => match providers(&answer) {
             Some(providers) => Some(providers),
-            None => return explained(PROVIDERS, Failure::Odd("the response is not a list of providers".to_owned())),
+            None => return explained(PROVIDERS, PollFailure::Unexpected("the response is not a list of providers".to_owned())),
         },
         Err(failure) if failure.is_closed() => None,
         Err(failure) => return explained(PROVIDERS, failure),
@@ -45,40 +45,40 @@ pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedS
     ObservedServer::Answered { version, providers }
 }
 
-async fn get(http: &Http, url: &str, path: &str) -> Result<Value, Failure> {
+async fn get(http: &Http, url: &str, path: &str) -> Result<Value, PollFailure> {
     let address = format!("{url}{path}");
-    let address = address.parse().map_err(|_| Failure::Odd(format!("{url:?} is not a valid URL")))?;
-    let answer = http.ask(HttpRequest::get(address, LIMIT)).await.map_err(Failure::Reach)?;
+    let address = address.parse().map_err(|_| PollFailure::Unexpected(format!("{url:?} is not a valid URL")))?;
+    let answer = http.ask(HttpRequest::get(address, MAX_RESPONSE_BYTES)).await.map_err(PollFailure::Reach)?;
     if !answer.status.is_success() {
-        return Err(Failure::Status(answer.status));
+        return Err(PollFailure::Status(answer.status));
     }
     // The error of the library is left out: it quotes the answer.
-    serde_json::from_slice(&answer.body).map_err(|_| Failure::Odd("the response is not JSON".to_owned()))
+    serde_json::from_slice(&answer.body).map_err(|_| PollFailure::Unexpected("the response is not JSON".to_owned()))
 }
 
-impl Failure {
+impl PollFailure {
     /// Whether the server requires credentials, which the operator does not have.
     fn is_closed(&self) -> bool {
         matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 }
 
-fn sentence(path: &str, failure: &Failure, NamespacedName { namespace, name }: &NamespacedName) -> String {
+fn sentence(path: &str, failure: &PollFailure, NamespacedName { namespace, name }: &NamespacedName) -> String {
     let log = format!("kubectl logs -n {namespace} deployment/{name}");
     let (what, next) = match failure {
-        Failure::Reach(error @ (HttpError::TooSlow { .. } | HttpError::Failed { .. })) => (
+        PollFailure::Reach(error @ (HttpError::TooSlow { .. } | HttpError::Failed { .. })) => (
             error.to_string(),
             format!("Check its log ({log}), and whether a NetworkPolicy blocks Steersman's namespace"),
         ),
-        Failure::Reach(error @ HttpError::Refused { .. }) => (
+        PollFailure::Reach(error @ HttpError::Refused { .. }) => (
             error.to_string(),
             format!("Check its log ({log}) for the port that it listens on, and set spec.networking.port to it"),
         ),
-        Failure::Reach(error) => (error.to_string(), format!("Check its log ({log})")),
-        Failure::Status(status) => {
+        PollFailure::Reach(error) => (error.to_string(), format!("Check its log ({log})")),
+        PollFailure::Status(status) => {
             (format!("the server answered HTTP {}", status.as_u16()), format!("Check its log ({log})"))
         }
-        Failure::Odd(what) => {
+        PollFailure::Unexpected(what) => {
             (what.clone(), format!("Check that a Llama Stack server listens on this port; its log: {log}"))
         }
     };
