@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::installation::Installation;
 use crate::llamastack::observe::server::Servers;
-use crate::llamastack::observe::{self, Beside, references};
+use crate::llamastack::observe::{self, SharedWatches, references};
 use crate::llamastack::oci::{self, Bases};
 use crate::resource::custom_resource;
 
@@ -41,7 +41,7 @@ pub fn rules() -> Vec<Rule> {
     let read = |group, resource, verbs, why| Rule { why, ..child(group, resource, verbs) };
     let facts = [
         read("apps", "replicasets", &["list"], "keep configurations that pods still run with"),
-        read("", "pods", &["list", "watch"], "say in its objects' status why pods are not ready"),
+        read("", "pods", &["list", "watch"], "report in the status of objects why pods are not ready"),
     ];
     let any_user = Rule {
         group: "rbac.authorization.k8s.io",
@@ -60,7 +60,7 @@ pub fn rules() -> Vec<Rule> {
 #[derive(Clone)]
 pub struct LlamaStack {
     pub settings: Settings,
-    beside: Arc<Beside>,
+    watches: Arc<SharedWatches>,
 }
 
 impl LlamaStack {
@@ -73,7 +73,7 @@ impl LlamaStack {
             operator_namespace: Some(installation.namespace.clone()),
             ..Settings::default()
         };
-        Self { settings, beside: Arc::new(Beside::new(installation)) }
+        Self { settings, watches: Arc::new(SharedWatches::new(installation)) }
     }
 
     pub fn shipped() -> Self {
@@ -83,7 +83,7 @@ impl LlamaStack {
     /// A reconciler for [`Reconciler::run_watches`], which watches Routes, and polls servers and registries if given.
     pub fn following(installation: &Installation, servers: Option<Servers>, labels: Option<Bases>) -> Self {
         let Self { settings, .. } = Self::new(installation);
-        Self { settings, beside: Arc::new(Beside::following(installation, servers, labels)) }
+        Self { settings, watches: Arc::new(SharedWatches::following(installation, servers, labels)) }
     }
 }
 
@@ -108,7 +108,7 @@ impl Reconciler for LlamaStack {
         context: &ReconcileContext,
         object: &DynamicObject,
     ) -> Result<Observed<Snapshot>, ReconcileError> {
-        observe::observe(context, &self.settings, &self.beside, object).await
+        observe::observe(context, &self.settings, &self.watches, object).await
     }
 
     fn plan(&self, seen: &Snapshot) -> Plan {
@@ -124,10 +124,10 @@ impl Reconciler for LlamaStack {
     }
 
     async fn run_watches(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
-        self.beside.run(context, scope, stop).await;
+        self.watches.run(context, scope, stop).await;
     }
 
     fn forget(&self, object: &NamespacedName) {
-        self.beside.forget(object);
+        self.watches.forget(object);
     }
 }

@@ -103,7 +103,7 @@ async fn foreign_autoscaler_keeps_manual_replicas() {
     });
     let object = object.await;
     let message = condition(&object, "SpecAccepted")["message"].as_str().unwrap_or_default();
-    assert!(message.contains("but HorizontalPodAutoscaler theirs decides"), "{message}");
+    assert!(message.contains("but HorizontalPodAutoscaler theirs controls"), "{message}");
     let numbers: Vec<Value> =
         ns.versions_since(&first).await.iter().map(|server| server.0["spec"]["replicas"].clone()).collect();
     assert_eq!(numbers, [json!(5)], "no pod was removed in between");

@@ -119,7 +119,7 @@ fn storage_env_names_invalid_variable_without_value() {
         (
             vec![(SQL_CONNECTION_STRING, "mysql://root:hunter2@h/d")],
             format!(
-                "{SQL_CONNECTION_STRING}: the connection string is not one of PostgreSQL; it has to begin with \
+                "{SQL_CONNECTION_STRING}: the connection string is not for PostgreSQL; it must begin with \
                  postgresql://{correct}"
             ),
         ),

@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use steersman::llamastack::oci::registry::Labelled;
+use steersman::llamastack::oci::registry::ImageLabels;
 use steersman_plan::llamastack::config::base::Base;
 use steersman_plan::oci::{Credentials, TYPE_DOCKERCONFIGJSON};
 
@@ -39,10 +39,10 @@ fn credentials(place: &str, user: &str, password: &str) -> Credentials {
     credentials
 }
 
-fn base(labelled: &Labelled) -> &Base {
+fn base(labelled: &ImageLabels) -> &Base {
     labelled.base.as_ref().unwrap().as_ref().expect("the image has a base")
 }
 
-fn distro(labelled: &Labelled) -> &str {
+fn distro(labelled: &ImageLabels) -> &str {
     base(labelled).config["distro_name"].as_str().unwrap()
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steersman::llamastack::observe::server::{Rhythm, Servers};
+use steersman::llamastack::observe::server::{PollSchedule, Servers};
 use steersman_plan::llamastack::ObservedServer;
-use steersman_plan::llamastack::server::Question;
+use steersman_plan::llamastack::server::PollTarget;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::http::{Http, HttpRequest, HttpSettings, Inside};
 use steersman_testkit::ports::HeldPort;
@@ -20,12 +20,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use fake::{Behaviour, FakeServers};
 
-const FAST_RHYTHM: Rhythm = Rhythm {
-    again: Duration::from_millis(5),
+const FAST_RHYTHM: PollSchedule = PollSchedule {
+    interval: Duration::from_millis(5),
     first_retry: Duration::from_millis(5),
     last_retry: Duration::from_millis(20),
-    at_once: 8,
-    silent_at_once: 4,
+    max_concurrent: 8,
+    max_concurrent_failing: 4,
 };
 
 /// Response timeout that no test reaches.
@@ -44,8 +44,8 @@ fn key(name: &str) -> NamespacedName {
     NamespacedName::new("ns", name)
 }
 
-fn question(name: &str) -> Option<Question> {
-    Some(Question { url: format!("http://{}", host(name)), generation: Some(1) })
+fn target(name: &str) -> Option<PollTarget> {
+    Some(PollTarget { url: format!("http://{}", host(name)), generation: Some(1) })
 }
 
 /// A running poller, and the keys that it enqueued.
@@ -55,8 +55,8 @@ struct Poller {
     _stop: DropGuard,
 }
 
-fn start_poller(settings: HttpSettings, rhythm: Rhythm) -> Poller {
-    let servers = Servers::new(Http::new(settings).unwrap(), rhythm);
+fn start_poller(settings: HttpSettings, schedule: PollSchedule) -> Poller {
+    let servers = Servers::new(Http::new(settings).unwrap(), schedule);
     let (enqueued, stop) = (Arc::<Mutex<Vec<NamespacedName>>>::default(), CancellationToken::new());
     let (polling, pushed, until) = (servers.clone(), enqueued.clone(), stop.clone());
     tokio::spawn(async move { polling.run(move |key| pushed.lock().unwrap().push(key), until).await });
@@ -65,7 +65,7 @@ fn start_poller(settings: HttpSettings, rhythm: Rhythm) -> Poller {
 
 impl Poller {
     fn observe(&self, name: &str) -> ObservedServer {
-        self.servers.seen(&key(name), question(name))
+        self.servers.observe(&key(name), target(name))
     }
 
     async fn until(&self, name: &str, holds: impl Fn(&ObservedServer) -> bool) -> ObservedServer {
@@ -74,7 +74,7 @@ impl Poller {
     }
 
     async fn until_observed(&self, name: &str) -> ObservedServer {
-        self.until(name, |observed| *observed != ObservedServer::Awaited).await
+        self.until(name, |observed| *observed != ObservedServer::Pending).await
     }
 }
 
@@ -87,8 +87,8 @@ fn providers_with_config(config: &Value) -> Value {
 async fn server_is_polled_by_service_name_without_credentials() {
     let fake = FakeServers::start().await;
     fake.set(&host("a"), Behaviour::Healthy(providers_with_config(&json!({ "api_token": "hush" }))));
-    let poller = start_poller(settings(fake.address), Rhythm::default());
-    assert_eq!(poller.observe("a"), ObservedServer::Awaited, "the first observation must not wait for the answer");
+    let poller = start_poller(settings(fake.address), PollSchedule::default());
+    assert_eq!(poller.observe("a"), ObservedServer::Pending, "the first observation must not wait for the answer");
     let ObservedServer::Answered { version, providers } = poller.until_observed("a").await else {
         panic!("expected an answer")
     };
@@ -109,11 +109,11 @@ async fn server_is_polled_by_service_name_without_credentials() {
 async fn self_signed_server_is_polled_over_https() {
     let fake = FakeServers::start_with_tls().await;
     fake.set(&host("a"), Behaviour::Healthy(json!([])));
-    let poller = start_poller(settings(fake.address), Rhythm::default());
-    let secure = Question { url: format!("https://{}", host("a")), generation: Some(1) };
+    let poller = start_poller(settings(fake.address), PollSchedule::default());
+    let secure = PollTarget { url: format!("https://{}", host("a")), generation: Some(1) };
     let answer = async || {
-        Some(poller.servers.seen(&key("a"), Some(secure.clone())))
-            .filter(|observed| *observed != ObservedServer::Awaited)
+        Some(poller.servers.observe(&key("a"), Some(secure.clone())))
+            .filter(|observed| *observed != ObservedServer::Pending)
     };
     let observed = wait::eventually("an answer by https", answer).await.unwrap();
     assert_eq!(observed, ObservedServer::Answered { version: Some("0.7.1".into()), providers: Some(vec![]) });
@@ -122,48 +122,49 @@ async fn self_signed_server_is_polled_over_https() {
 #[tokio::test]
 async fn failed_poll_reports_request_cause_and_next_step() {
     let fake = FakeServers::start().await;
-    let poller = start_poller(settings(fake.address), Rhythm::default());
+    let poller = start_poller(settings(fake.address), PollSchedule::default());
     let log = "kubectl logs -n ns deployment/";
     for (name, behaviour, expected) in [
         (
             "ill",
             Behaviour::Override("/v1/health", 500, "Traceback: hush".into()),
-            "GET /v1/health failed: the server answers 500. Look",
+            "GET /v1/health failed: the server answered HTTP 500. Check",
         ),
         (
             "odd",
             Behaviour::Override("/v1/health", 200, "hush".into()),
-            "GET /v1/health failed: the answer is not JSON. Is it",
+            "GET /v1/health failed: the response is not JSON. Check that",
         ),
         (
             "sad",
             Behaviour::Override("/v1/health", 200, r#"{"status":"Error"}"#.into()),
-            "GET /v1/health failed: the server calls itself \"Error\". Is it",
+            "GET /v1/health failed: the server reports the status \"Error\". Check that",
         ),
         (
             "old",
             Behaviour::Override("/v1/version", 404, "hush".into()),
-            "GET /v1/version failed: the server answers 404. Look",
+            "GET /v1/version failed: the server answered HTTP 404. Check",
         ),
         (
             "list",
             Behaviour::Override("/v1/providers", 200, r#"["hush"]"#.into()),
-            "GET /v1/providers failed: the answer is no list of providers. Is it",
+            "GET /v1/providers failed: the response is not a list of providers. Check that",
         ),
         (
             "long",
             Behaviour::Override("/v1/providers", 200, "h".repeat(600_000)),
-            "GET /v1/providers failed: the answer of long-service.ns.svc.cluster.local:8321 is longer than 524288 bytes. Look",
+            "GET /v1/providers failed: the answer of long-service.ns.svc.cluster.local:8321 is longer than 524288 \
+             bytes. Check",
         ),
         // A redirect is not followed: the operator may reach addresses that the user's server may not.
         (
             "away",
             Behaviour::Override("/v1/providers", 307, String::new()),
-            "GET /v1/providers failed: the server answers 307. Look",
+            "GET /v1/providers failed: the server answered HTTP 307. Check",
         ),
     ] {
         fake.set(&host(name), behaviour);
-        let ObservedServer::Silent(cause) = poller.until_observed(name).await else {
+        let ObservedServer::Failed(cause) = poller.until_observed(name).await else {
             panic!("{name}: expected a failure")
         };
         assert!(cause.starts_with(&format!("The pods are ready, but {expected}")), "{cause}");
@@ -175,25 +176,22 @@ async fn failed_poll_reports_request_cause_and_next_step() {
 #[tokio::test]
 async fn refused_or_hanging_poll_reports_next_step() {
     let port = HeldPort::any().unwrap();
-    let refusing = start_poller(settings(SocketAddr::from(([127, 0, 0, 1], port.number()))), Rhythm::default());
-    let ObservedServer::Silent(cause) = refusing.until_observed("a").await else { panic!("expected no answer") };
+    let refusing = start_poller(settings(SocketAddr::from(([127, 0, 0, 1], port.number()))), PollSchedule::default());
+    let ObservedServer::Failed(cause) = refusing.until_observed("a").await else { panic!("expected no answer") };
     let host = "a-service.ns.svc.cluster.local:8321";
-    assert!(
-        cause.contains(&format!("GET /v1/health failed: {host} refuses connections. Look into its log")),
-        "{cause}"
-    );
-    assert!(cause.contains("set it as spec.networking.port"), "{cause}");
+    assert!(cause.contains(&format!("GET /v1/health failed: {host} refuses connections. Check its log")), "{cause}");
+    assert!(cause.contains("set spec.networking.port to it"), "{cause}");
 
     let fake = FakeServers::start().await;
     fake.set(host, Behaviour::Hangs);
     let hanging =
-        start_poller(HttpSettings { answer: Duration::from_millis(50), ..settings(fake.address) }, Rhythm::default());
-    let ObservedServer::Silent(cause) = hanging.until_observed("a").await else { panic!("expected no answer") };
+        start_poller(HttpSettings { answer: Duration::from_millis(50), ..settings(fake.address) }, PollSchedule::default());
+    let ObservedServer::Failed(cause) = hanging.until_observed("a").await else { panic!("expected no answer") };
     assert!(
-        cause.contains(&format!("GET /v1/health failed: {host} gave no answer within 50ms. Look into its log")),
+        cause.contains(&format!("GET /v1/health failed: {host} gave no answer within 50ms. Check its log")),
         "{cause}"
     );
-    assert!(cause.contains("whether a NetworkPolicy keeps Steersman's namespace from it"), "{cause}");
+    assert!(cause.contains("whether a NetworkPolicy blocks Steersman's namespace"), "{cause}");
 }
 
 #[tokio::test]
@@ -202,7 +200,7 @@ async fn server_requiring_credentials_counts_as_answered() {
     for (name, status) in [("a", 401), ("b", 403)] {
         fake.set(&host(name), Behaviour::Override("/v1/providers", status, String::new()));
     }
-    let poller = start_poller(settings(fake.address), Rhythm::default());
+    let poller = start_poller(settings(fake.address), PollSchedule::default());
     for name in ["a", "b"] {
         let expected = ObservedServer::Answered { version: Some("0.7.1".into()), providers: None };
         assert_eq!(poller.until_observed(name).await, expected);
@@ -249,7 +247,7 @@ async fn only_changed_answers_enqueue_the_object() {
         .unwrap();
 
     // A removed server is polled at most once more, for a poll in progress, however often others are polled.
-    poller.servers.seen(&key("a"), None);
+    poller.servers.observe(&key("a"), None);
     fake.take_requests();
     fake.set(&host("b"), Behaviour::Healthy(json!([])));
     poller.until_observed("b").await;
@@ -271,10 +269,10 @@ async fn dead_servers_do_not_delay_healthy_one() {
     let poller = start_poller(HttpSettings { answer: UNREACHED_TIMEOUT, ..settings(fake.address) }, FAST_RHYTHM);
     let dead: Vec<String> = (0..50).map(|number| format!("dead-{number}")).collect();
     for name in &dead {
-        assert_eq!(poller.observe(name), ObservedServer::Awaited);
+        assert_eq!(poller.observe(name), ObservedServer::Pending);
     }
     for name in &dead {
-        assert!(matches!(poller.until_observed(name).await, ObservedServer::Silent(_)), "{name}");
+        assert!(matches!(poller.until_observed(name).await, ObservedServer::Failed(_)), "{name}");
     }
     for name in &dead {
         fake.set(&host(name), Behaviour::Hangs);
@@ -284,7 +282,7 @@ async fn dead_servers_do_not_delay_healthy_one() {
     let mut pending = 0;
     let all_hang = async || {
         pending += fake.take_requests().len();
-        (pending >= FAST_RHYTHM.silent_at_once).then_some(())
+        (pending >= FAST_RHYTHM.max_concurrent_failing).then_some(())
     };
     wait::eventually("requests to dead servers hang", all_hang).await.unwrap();
     for name in ["healthy", "another"] {

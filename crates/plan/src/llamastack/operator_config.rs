@@ -16,7 +16,7 @@ use crate::oci::Reference;
 /// The name that the Go operator uses, so that its ConfigMap works unchanged.
 pub const NAME: &str = "llama-stack-operator-config";
 /// The Go operator's default namespace.
-pub const FORMER_NAMESPACE: &str = "llama-stack-k8s-operator-system";
+pub const GO_OPERATOR_NAMESPACE: &str = "llama-stack-k8s-operator-system";
 
 const IMAGES: &str = "image-overrides";
 const FLAGS: &str = "featureFlags";
@@ -27,7 +27,7 @@ pub struct OperatorConfig {
     pub place: String,
     pub images: Images,
     pub policy: DefaultPolicy,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ConfigFault>,
 }
 
 /// Images that replace the defaults of this version.
@@ -55,7 +55,7 @@ pub enum DefaultPolicy {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConfigFault {
     pub about: About,
     pub message: String,
     pub remedy: String,
@@ -82,7 +82,7 @@ impl OperatorConfig {
                     About::Images,
                     IMAGES,
                     &at,
-                    "Images stay as they were.",
+                    "Images stay unchanged.",
                     "Write one line for each distribution, as in `starter: registry.example.com/starter:0.7.1`.",
                 ));
             }
@@ -98,8 +98,8 @@ impl OperatorConfig {
                     About::Everything,
                     FLAGS,
                     &at,
-                    "NetworkPolicies stay as they were.",
-                    "Write `enableNetworkPolicy: {enabled: true}`, or false.",
+                    "NetworkPolicies stay unchanged.",
+                    "Write `enableNetworkPolicy: {enabled: true}` or `enableNetworkPolicy: {enabled: false}`.",
                 ));
             }
         }
@@ -108,12 +108,12 @@ impl OperatorConfig {
 
     /// The state while the ConfigMap cannot be read.
     pub fn unknown(place: &str, cause: &str, before: Option<&Self>) -> Self {
-        let fault = Fault {
+        let fault = ConfigFault {
             about: About::Everything,
             message: format!(
-                "ConfigMap {place} cannot be read: {cause}. Images and NetworkPolicies that follow from it stay as they were"
+                "ConfigMap {place} cannot be read: {cause}. Images and NetworkPolicies that depend on it stay unchanged"
             ),
-            remedy: "Let Steersman get, list and watch it; `steersman rbac` prints the rule.".to_owned(),
+            remedy: "Give Steersman the right to get, list and watch it; `steersman rbac` prints the rule.".to_owned(),
         };
         let known = before.cloned().unwrap_or(Self {
             images: Images::Unknown,
@@ -130,38 +130,37 @@ impl OperatorConfig {
             let (cause, remedy) = match image.as_str().map(|image| (image, Reference::parse(image))) {
                 _ if base::distribution(&name).is_none() => {
                     let known = base::names().collect::<Vec<_>>().join(", ");
-                    ("there is no such distribution".to_owned(), format!("Use one of {known}."))
+                    ("unknown distribution".to_owned(), format!("Use one of {known}."))
                 }
                 Some((image, Ok(_))) => {
                     images.insert(name, image.to_owned());
                     continue;
                 }
-                Some((_, Err(bad))) => (bad.to_string(), "Correct it.".to_owned()),
-                None => ("it is not a text".to_owned(), "Write the image behind the colon.".to_owned()),
+                Some((_, Err(bad))) => (bad.to_string(), "Correct the image.".to_owned()),
+                None => ("the image is not a string".to_owned(), "Write the image after the colon.".to_owned()),
             };
-            let message = format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. It is passed over", self.place);
-            self.faults.push(Fault { about: About::Distribution(name), message, remedy });
+            let message =
+                format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. Steersman ignores the entry", self.place);
+            self.faults.push(ConfigFault { about: About::Distribution(name), message, remedy });
         }
         images
     }
 
-    fn unreadable(&self, about: About, key: &str, at: &str, meanwhile: &str, remedy: &str) -> Fault {
-        let message = format!(
-            "ConfigMap {}, key {key}: this is not YAML of the form that is needed{at}. {meanwhile}",
-            self.place
-        );
-        Fault { about, message, remedy: remedy.to_owned() }
+    fn unreadable(&self, about: About, key: &str, at: &str, meanwhile: &str, remedy: &str) -> ConfigFault {
+        let message =
+            format!("ConfigMap {}, key {key}: the value is not YAML of the expected form{at}. {meanwhile}", self.place);
+        ConfigFault { about, message, remedy: remedy.to_owned() }
     }
 
     pub fn findings(&self, object: &ObservedObject) -> Vec<Finding> {
         let name = fields::distribution(&object.spec);
-        let concerned = |fault: &&Fault| match &fault.about {
+        let concerned = |fault: &&ConfigFault| match &fault.about {
             About::Everything => true,
             About::Images => name.is_some(),
             About::Distribution(known) => name == Some(known),
         };
         let finding =
-            |fault: &Fault| Finding::warning("OperatorConfigInvalid", fault.message.as_str(), fault.remedy.as_str());
+            |fault: &ConfigFault| Finding::warning("OperatorConfigInvalid", fault.message.as_str(), fault.remedy.as_str());
         self.faults.iter().filter(concerned).map(finding).collect()
     }
 }

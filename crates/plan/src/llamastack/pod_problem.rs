@@ -37,10 +37,11 @@ pub fn stored(problem: &StartupProblem, object: &ObservedObject) -> PodProblem {
 fn sentence(problem: &StartupProblem, object: &ObservedObject) -> String {
     match problem {
         StartupProblem::Unschedulable { kind: Unschedulable::NoNode, message } => format!(
-            "{UNSCHEDULABLE}: no node takes the pod: {message}. Add such nodes, or ask for less in spec.workload.resources"
+            "{UNSCHEDULABLE}: no node fits the pod: {message}. Add nodes that fit, or lower spec.workload.resources"
         ),
         StartupProblem::Unschedulable { message, .. } => format!(
-            "{UNSCHEDULABLE}: {message}. Look at the events of the claim; it may need a StorageClass that can provide it"
+            "{UNSCHEDULABLE}: {message}. Check the events of the PersistentVolumeClaim, and that a StorageClass can \
+             provision it"
         ),
         StartupProblem::Container { name, image, init, cause } => {
             let kind = if *init { "init container" } else { "container" };
@@ -63,19 +64,19 @@ fn of_provider(external: &External, container: &str, cause: &ContainerCause, obj
     let (why, resolution) = match cause {
         ContainerCause::Waiting(WaitingKind::ImagePull, Waiting { reason, message }) => (
             format!("Failed to pull provider image {image} ({reason}{})", colon(message)),
-            format!("Correct {path}.image, or give the server's ServiceAccount a Secret to pull it with"),
+            format!("Correct {path}.image, or add a pull secret to the server's ServiceAccount"),
         ),
         ContainerCause::Waiting(_, Waiting { reason, message }) => (
             format!("{reason}{} with image {image}", colon(message)),
             format!("Use an image with /bin/sh and python3 in {path}.image"),
         ),
         ContainerCause::Ended(Terminated { exit_code, message, .. }) if message.is_empty() => (
-            format!("image {image} ended with exit code {exit_code}"),
-            format!("Its log says why: {}", log(object, container, false)),
+            format!("image {image} exited with code {exit_code}"),
+            format!("Read its log: {}", log(object, container, false)),
         ),
         ContainerCause::Ended(Terminated { exit_code, message, .. }) => (
             format!("{message} (exit code {exit_code}, image {image})"),
-            format!("Correct the image and name it in {path}.image; the whole log: {}", log(object, container, false)),
+            format!("Fix the image and set {path}.image to it. Full log: {}", log(object, container, false)),
         ),
     };
     format!("external provider {provider_id:?}, init container {container}: {why}. Resolution: {resolution}")
@@ -87,27 +88,27 @@ fn of_container(container: &str, image: &str, cause: &ContainerCause, log: &str)
             let message = colon(message);
             match kind {
                 WaitingKind::ImagePull => format!(
-                    "{reason}: {container} cannot get image {image}{message}. Check the name and the tag, and the Secrets \
-                     to pull it with; the pod goes on by itself once the image is there"
+                    "{reason}: {container} cannot pull image {image}{message}. Check the name, the tag and the pull \
+                     secrets; the pod starts as soon as the image can be pulled"
                 ),
                 WaitingKind::ConfigError => format!(
-                    "{reason}: {container} cannot start{message}. Create what is missing; the pod goes on by itself once it \
-                     is there"
+                    "{reason}: {container} cannot start{message}. Create the missing object or key; the pod starts as \
+                     soon as it exists"
                 ),
                 WaitingKind::CreateError | WaitingKind::StartError | WaitingKind::CrashLoop => format!(
-                    "{reason}: {container} cannot start{message}. Check the image {image} and the command, mounts and \
-                     security of the pod"
+                    "{reason}: {container} cannot start{message}. Check image {image}, and the command, volume mounts \
+                     and security context of the pod"
                 ),
             }
         }
         ContainerCause::Ended(Terminated { exit_code, reason, .. }) if reason == "OOMKilled" => format!(
-            "{CRASHES}: {container} needs more memory than its limit (exit code {exit_code}, {reason}). Raise \
+            "{CRASHES}: {container} exceeded its memory limit (exit code {exit_code}, {reason}). Raise \
              spec.workload.resources.limits.memory"
         ),
         ContainerCause::Ended(Terminated { exit_code, reason, message }) => {
             let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
             format!(
-                "{CRASHES}: {container} ended with exit code {exit_code}{reason}{}. Its log says why: {log}",
+                "{CRASHES}: {container} exited with code {exit_code}{reason}{}. Read its log: {log}",
                 colon(message)
             )
         }

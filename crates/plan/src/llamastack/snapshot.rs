@@ -11,7 +11,7 @@ use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, LlamaStack
 use steersman_reconcile::FieldPath;
 
 use super::operator_config::OperatorConfig;
-use crate::oci::LabelsSeen;
+use crate::oci::ObservedLabels;
 use crate::pods::ObservedPod;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Snapshot {
     pub ingress: Option<ObservedIngress>,
     pub route: ObservedRoute,
     /// There is a NetworkPolicy that an earlier operator made and Steersman has never written.
-    pub former_policy: bool,
+    pub has_legacy_policy: bool,
     /// ConfigMaps with configurations that were generated for the object, and that it controls.
     pub config_maps: Vec<ObservedConfigMap>,
     /// The ConfigMaps that ReplicaSets with pods use. None: nobody looked, so that none is removed.
@@ -37,7 +37,7 @@ pub struct Snapshot {
     /// Whether watches tell of every change to what the object refers to. False: only looking again shows it.
     pub followed: bool,
     /// What the labels of the image say of its configuration.
-    pub labels: LabelsSeen,
+    pub labels: ObservedLabels,
     /// Whether the cluster has the ClusterRole with which OpenShift lets pods run as any user.
     pub any_user: bool,
     /// The pods of the Deployment, newest first, without those that are leaving. Absent until the first list is complete.
@@ -67,7 +67,7 @@ pub struct ObservedObject {
     pub spec: LlamaStackDistributionSpec,
     /// Places of the spec that it was written with and that were lost in reading it.
     pub unread: Vec<FieldPath>,
-    pub former: V1alpha1Fields,
+    pub v1alpha1: V1alpha1Fields,
     /// The value of the annotation that says how providers are merged.
     pub provider_merge: Option<String>,
     /// As stored.
@@ -185,11 +185,11 @@ pub struct ObservedTrust {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ObservedServer {
-    /// No word from it yet: what it said before still counts.
+    /// No response yet; the stored result stays in effect.
     #[default]
-    Awaited,
-    /// It was asked, and this is why there is no answer.
-    Silent(String),
+    Pending,
+    /// The last poll failed, for this reason.
+    Failed(String),
     Answered {
         /// None: it does not say.
         version: Option<String>,

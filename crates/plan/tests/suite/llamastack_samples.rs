@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use steersman_api::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Input, Merge, Source, base, detect_version, generate, read_yaml, source};
-use steersman_plan::llamastack::validate::{Facts, Found, Kind, Missing, Named, validate};
+use steersman_plan::llamastack::validate::{Facts, ReferenceState, ReferenceKind, Missing, ReferencedObject, validate};
 
 const NAMESPACE: &str = "default";
 
@@ -55,8 +55,8 @@ fn spec(object: &Value) -> LlamaStackDistributionSpec {
 fn converted_samples_are_accepted() {
     let Some(folder) = upstream_folder() else { return };
     let present_config_map = |name: &str, key: &str| {
-        let named = Named { kind: Kind::ConfigMap, namespace: NAMESPACE.into(), name: name.into() };
-        (named, Found::There(Some(BTreeSet::from([key.to_owned()]))))
+        let named = ReferencedObject { kind: ReferenceKind::ConfigMap, namespace: NAMESPACE.into(), name: name.into() };
+        (named, ReferenceState::Exists(Some(BTreeSet::from([key.to_owned()]))))
     };
     let found = BTreeMap::from([
         present_config_map("llama-stack-config", "config.yaml"),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::base::{Base, LabelError, Source};
 use steersman_plan::oci::{
-    Choice, Credentials, LabelsSeen, Login, Reference, TYPE_DOCKERCFG, TYPE_DOCKERCONFIGJSON, choose,
+    Choice, Credentials, ObservedLabels, Login, Reference, TYPE_DOCKERCFG, TYPE_DOCKERCONFIGJSON, choose,
 };
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -201,22 +201,22 @@ fn credentials_are_redacted_in_debug() {
     }
 }
 
-fn read_labels(base: Result<Option<Base>, LabelError>, remark: Option<&str>) -> LabelsSeen {
-    LabelsSeen::Found { digest: DIGEST.to_owned(), base, remark: remark.map(str::to_owned) }
+fn read_labels(base: Result<Option<Base>, LabelError>, remark: Option<&str>) -> ObservedLabels {
+    ObservedLabels::Found { digest: DIGEST.to_owned(), base, remark: remark.map(str::to_owned) }
 }
 
 #[test]
 fn unreachable_registry_keeps_running_configuration() {
     let label_base = Base { name: "x".to_owned(), server_version: String::new(), config: json!({ "providers": {} }) };
-    let unreachable = LabelsSeen::Silent { remark: "it is down".to_owned() };
+    let unreachable = ObservedLabels::Unavailable { remark: "it is down".to_owned() };
     let (label, embedded) = (Some(Source::OciLabel), Some(Source::Embedded));
     let starter_name = Some("starter");
     // (name, labels, running source) -> the chosen source, or the reason for none.
     for (name, labels, running, expected) in [
-        (starter_name, LabelsSeen::NotAsked, None, Ok((Source::Embedded, None))),
-        (None, LabelsSeen::NotAsked, None, Err("Direct image references require")),
-        (starter_name, LabelsSeen::Awaited, None, Err("the labels of the image are being read")),
-        (starter_name, LabelsSeen::Awaited, label, Err("the labels of the image are being read")),
+        (starter_name, ObservedLabels::NotRead, None, Ok((Source::Embedded, None))),
+        (None, ObservedLabels::NotRead, None, Err("Direct image references require")),
+        (starter_name, ObservedLabels::Pending, None, Err("the labels of the image are being read")),
+        (starter_name, ObservedLabels::Pending, label, Err("the labels of the image are being read")),
         (starter_name, unreachable.clone(), None, Ok((Source::Embedded, Some("it is down")))),
         (starter_name, unreachable.clone(), embedded, Ok((Source::Embedded, Some("it is down")))),
         (starter_name, unreachable.clone(), label, Err("it is down. The server keeps the configuration")),

@@ -1,6 +1,6 @@
 //! Reads the snapshot of a LlamaStackDistribution.
 
-mod beside;
+mod watches;
 pub mod operator_config;
 mod pods;
 pub mod references;
@@ -23,23 +23,23 @@ use steersman_api::Family;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha1;
 use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec};
-use steersman_plan::llamastack::server::question;
+use steersman_plan::llamastack::server::poll_target;
 use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
-    CONFIG_KEY, KEPT_CONFIG_MAPS, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress,
+    CONFIG_KEY, RETAINED_CONFIG_MAPS, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress,
     ObservedObject, ObservedServer, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
 };
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode, path};
 use steersman_runtime::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
 use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::cache::Watched;
 
-use crate::llamastack::oci::{Bases, Want};
+use crate::llamastack::oci::{Bases, ImageRequest};
 use crate::resource::custom_resource;
 
-pub use beside::Beside;
+pub use watches::SharedWatches;
 pub use routes::{ROUTES, Routes, rules as route_rules};
 
 pub const MANAGER: &str = "steersman/llamastack";
@@ -48,7 +48,7 @@ pub const MANAGER: &str = "steersman/llamastack";
 const CHILDREN: &str = "app.kubernetes.io/managed-by=llama-stack-operator";
 
 /// The version with fields that the storage version does not have.
-const FORMER: &str = "v1alpha1";
+const V1ALPHA1: &str = "v1alpha1";
 
 pub fn children() -> Vec<Watched> {
     named("").map(|(kind, _)| Watched { kind, labels: CHILDREN, naming: None }).to_vec()
@@ -73,10 +73,10 @@ fn named(object: &str) -> [(GroupVersionKind, String); 10] {
 pub async fn observe(
     context: &ReconcileContext,
     settings: &Settings,
-    beside: &Beside,
+    watches: &SharedWatches,
     object: &DynamicObject,
 ) -> Result<Observed<Snapshot>, ReconcileError> {
-    let seen = object_seen(object)?;
+    let seen = observe_object(object)?;
     let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
     let legacy = Some(legacy_operator(&name));
     let owner = Owner { legacy, ..Owner::of(custom_resource(Family::Llsd).gvk(), object) };
@@ -93,35 +93,35 @@ pub async fn observe(
     }
     let config_maps = config_maps(&live, &owner.uid);
     // The ConfigMaps in use are needed only before a removal.
-    let in_use = if config_maps.len() > KEPT_CONFIG_MAPS {
+    let in_use = if config_maps.len() > RETAINED_CONFIG_MAPS {
         Some(references::in_use(&context.server, &seen).await?)
     } else {
         None
     };
-    let settings = settings.under((*beside.config.current(&context.server).await?).clone());
-    let looked = beside.references.look_up(&context.server, &seen, settings.operator_namespace.as_deref()).await?;
+    let settings = settings.under((*watches.config.current(&context.server).await?).clone());
+    let looked = watches.references.look_up(&context.server, &seen, settings.operator_namespace.as_deref()).await?;
     // A cluster does not become OpenShift later: one lookup is enough.
-    let any_user = *beside.any_user.get_or_try_init(|| references::any_user(&context.server)).await?;
+    let any_user = *watches.any_user.get_or_try_init(|| references::any_user(&context.server)).await?;
     let place = NamespacedName::new(namespace.clone(), name.clone());
     let exposed = seen.spec.networking.as_ref().and_then(|networking| networking.expose.as_ref());
     let exposed = exposed.is_some_and(ExposeForm::enabled);
-    let route = beside.routes.seen(&context.server, &place, &owner.uid, exposed, &mut live).await?;
-    let labels = labels_seen(beside.labels.as_ref(), &settings, &seen, &live);
+    let route = watches.routes.observe(&context.server, &place, &owner.uid, exposed, &mut live).await?;
+    let labels = observe_labels(watches.labels.as_ref(), &settings, &seen, &live);
     let mut deployment = None;
     if let Some(found) = live.get(&gvk_of::<Deployment>(), &names::deployment(&name)) {
         let decides = replicas::owner(&context.server, &seen, found).await?;
-        deployment = deployment_seen(found, &name, decides);
+        deployment = observe_deployment(found, &name, decides);
     }
     let mut seen = Snapshot {
         now: Timestamp::now(),
         settings,
         object: seen,
         deployment,
-        volume_claim: live.get(&gvk_of::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(claim_seen),
+        volume_claim: live.get(&gvk_of::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(observe_claim),
         service: live.get(&gvk_of::<Service>(), &names::service(&name)).is_some(),
-        ingress: live.get(&gvk_of::<Ingress>(), &names::ingress(&name)).map(ingress_seen),
+        ingress: live.get(&gvk_of::<Ingress>(), &names::ingress(&name)).map(observe_ingress),
         route,
-        former_policy: live
+        has_legacy_policy: live
             .get(&gvk_of::<NetworkPolicy>(), &names::network_policy(&name))
             .is_some_and(|policy| !is_managed_by(policy, MANAGER)),
         config_maps,
@@ -131,26 +131,26 @@ pub async fn observe(
         followed: looked.followed,
         labels,
         any_user,
-        pods: beside.pods.seen(&place),
-        server: ObservedServer::Awaited,
+        pods: watches.pods.observe(&place),
+        server: ObservedServer::Pending,
     };
-    if let Some(servers) = &beside.servers {
-        seen.server = servers.seen(&place, question(&seen));
+    if let Some(servers) = &watches.servers {
+        seen.server = servers.observe(&place, poll_target(&seen));
     }
     Ok(Observed { owner, snapshot: seen, live })
 }
 
 /// Reads the labels of the image, if the plan needs them.
-fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObservedObject, live: &Live) -> LabelsSeen {
-    let Some(bases) = bases else { return LabelsSeen::NotAsked };
+fn observe_labels(bases: Option<&Bases>, settings: &Settings, object: &ObservedObject, live: &Live) -> ObservedLabels {
+    let Some(bases) = bases else { return ObservedLabels::NotRead };
     let Some(wanted) = labels_wanted(settings, object).filter(|_| !object.deleting) else {
         bases.forget(&object.namespace, &object.name);
-        return LabelsSeen::NotAsked;
+        return ObservedLabels::NotRead;
     };
     // Pull secrets of the object's own account are read from the cache, so that a new one has effect at once.
     let account = live.get(&gvk_of::<ServiceAccount>(), &wanted.service_account);
     let secrets = account.and_then(|account| account.data["imagePullSecrets"].as_array()).into_iter().flatten();
-    bases.seen(&Want {
+    bases.observe(&ImageRequest {
         namespace: object.namespace.clone(),
         name: object.name.clone(),
         image: wanted.image,
@@ -159,13 +159,13 @@ fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObservedObje
     })
 }
 
-pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
+pub fn observe_object(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
     let unreadable = |unreadable| ReconcileError::invalid(&custom_resource(Family::Llsd), object, unreadable);
     let written = &object.data["spec"];
     let spec: LlamaStackDistributionSpec = decode(written, "spec").map_err(unreadable)?;
     let status = object.data.get("status").filter(|status| !status.is_null());
     let status = status.map(|status| decode(status, "status")).transpose().map_err(unreadable)?;
-    let server = former_server(object).map_err(unreadable)?;
+    let server = v1alpha1_server(object).map_err(unreadable)?;
     Ok(ObservedObject {
         name: object.name_any(),
         namespace: object.namespace().unwrap_or_default(),
@@ -174,7 +174,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileEr
         deleting: object.metadata.deletion_timestamp.is_some(),
         unread: unread(written, &spec),
         spec,
-        former: V1alpha1Fields {
+        v1alpha1: V1alpha1Fields {
             server: json!(server),
             container_name: server.container_spec.and_then(|container| container.name),
             config_namespace: server
@@ -188,12 +188,12 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileEr
 }
 
 /// The `spec.server` of v1alpha1, with the fields that conversion keeps in an annotation.
-fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError> {
+fn v1alpha1_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError> {
     let strange = |cause: String| DecodeError { path: path!(spec), cause };
     let value = serde_json::to_value(object).map_err(|error| strange(error.to_string()))?;
-    let former = convert(value, &format!("{}/{FORMER}", Family::Llsd.group()));
-    let former = former.map_err(|error| strange(error.to_string()))?.object;
-    let spec: v1alpha1::LlamaStackDistributionSpec = decode(&former["spec"], &format!("spec (as {FORMER})"))?;
+    let converted = convert(value, &format!("{}/{V1ALPHA1}", Family::Llsd.group()));
+    let converted = converted.map_err(|error| strange(error.to_string()))?.object;
+    let spec: v1alpha1::LlamaStackDistributionSpec = decode(&converted["spec"], &format!("spec (as {V1ALPHA1})"))?;
     Ok(spec.server)
 }
 
@@ -214,19 +214,20 @@ fn config_maps(live: &Live, uid: &str) -> Vec<ObservedConfigMap> {
         .collect()
 }
 
-fn ingress_seen(object: &DynamicObject) -> ObservedIngress {
+fn observe_ingress(object: &DynamicObject) -> ObservedIngress {
     let assigned = &object.data["status"]["loadBalancer"]["ingress"][0];
     let address = assigned["hostname"].as_str().or(assigned["ip"].as_str());
     ObservedIngress { address: address.map(ToOwned::to_owned) }
 }
 
-fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<ObservedDeployment> {
+fn observe_deployment(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<ObservedDeployment> {
     let typed: Deployment = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let status = typed.status.unwrap_or_default();
     let paused = typed.spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default().then(|| {
         let place = format!("{owner} -n {}", object.namespace().unwrap_or_default());
         format!(
-            "the Deployment is paused, and no change reaches its pods until kubectl rollout resume deployment {place}"
+            "the Deployment is paused, so changes do not reach its pods. To resume it: kubectl rollout resume \
+             deployment {place}"
         )
     });
     let legacy = legacy_operator(owner);
@@ -257,7 +258,7 @@ fn trouble(status: &DeploymentStatus) -> Option<String> {
     found.message.clone().or_else(|| found.reason.clone())
 }
 
-fn claim_seen(object: &DynamicObject) -> Option<ObservedClaim> {
+fn observe_claim(object: &DynamicObject) -> Option<ObservedClaim> {
     let typed: PersistentVolumeClaim = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let requests = typed.spec.and_then(|spec| spec.resources).and_then(|resources| resources.requests);
     // A claim that is being deleted stays bound while pods use it, and is lost with its data when they stop.

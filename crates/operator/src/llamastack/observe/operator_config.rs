@@ -16,7 +16,7 @@ use steersman_runtime::store::watching::Watching;
 use tokio::sync::watch;
 
 /// Longest wait of a reconcile for the first result of the watches.
-const FIRST_WORD: Duration = Duration::from_secs(5);
+const FIRST_SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rules for the operator's own namespace, where it may have no right to other ConfigMaps.
 pub fn own_rules() -> Vec<Rule> {
@@ -26,36 +26,36 @@ pub fn own_rules() -> Vec<Rule> {
         names: vec![OPERATOR_CONFIG],
         verbs: &["get", "list", "watch"],
         namespaced: true,
-        why: "follow what its own ConfigMap says of images and NetworkPolicies",
+        why: "watch its own ConfigMap with the settings for images and NetworkPolicies",
     }]
 }
 
 /// The ConfigMap in one of the namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
-enum Found {
+enum ConfigMapState {
     #[default]
     Unknown,
     Absent,
-    There(BTreeMap<String, String>),
+    Present(BTreeMap<String, String>),
     /// The reason why it may not be read.
     Forbidden(String),
 }
 
-pub struct Config {
+pub struct OperatorConfigWatch {
     /// The first namespace with a ConfigMap counts.
     namespaces: Vec<String>,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
     /// False from the start of the watches until their first result or error.
     synced: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct State {
-    found: BTreeMap<usize, Found>,
+struct WatchState {
+    found: BTreeMap<usize, ConfigMapState>,
     current: Option<Arc<OperatorConfig>>,
 }
 
-impl Config {
+impl OperatorConfigWatch {
     pub fn new(namespaces: Vec<String>) -> Self {
         Self { namespaces, state: Mutex::default(), synced: watch::Sender::new(true) }
     }
@@ -63,7 +63,7 @@ impl Config {
     /// The current settings. Without a result of the watches they are read: objects must not be reconciled without them.
     pub async fn current(&self, server: &Server) -> Result<Arc<OperatorConfig>, CallError> {
         // `self` has the sender, so that waiting cannot fail.
-        let _ = tokio::time::timeout(FIRST_WORD, self.synced.subscribe().wait_for(|synced| *synced)).await;
+        let _ = tokio::time::timeout(FIRST_SYNC_TIMEOUT, self.synced.subscribe().wait_for(|synced| *synced)).await;
         if let Some(current) = self.lock().current.clone() {
             return Ok(current);
         }
@@ -71,8 +71,8 @@ impl Config {
         for (index, namespace) in self.namespaces.iter().enumerate() {
             let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
             let here = match server.call(maps.get_opt(OPERATOR_CONFIG)).await {
-                Ok(map) => map.map_or(Found::Absent, |map| Found::There(map.data.unwrap_or_default())),
-                Err(CallError::Answered { code: 403, message, .. }) => Found::Forbidden(message),
+                Ok(map) => map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default())),
+                Err(CallError::Answered { code: 403, message, .. }) => ConfigMapState::Forbidden(message),
                 Err(error) => return Err(error),
             };
             found.insert(index, here);
@@ -95,22 +95,22 @@ impl Config {
                 change.as_ref().err().filter(|error| client::is_forbidden(error)).map(client::watch_trouble);
             let received = watching.get_mut(index).and_then(|watching| watching.receive(change));
             let found = match (received, forbidden) {
-                (Some(map), _) => map.map_or(Found::Absent, |map| Found::There(map.data.unwrap_or_default())),
-                (None, Some(cause)) => Found::Forbidden(cause),
+                (Some(map), _) => map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default())),
+                (None, Some(cause)) => ConfigMapState::Forbidden(cause),
                 // Earlier settings stay valid; without any, reconciles read the ConfigMap themselves.
                 (None, None) => {
                     self.synced.send_replace(true);
                     continue;
                 }
             };
-            if self.take_in(index, found) {
+            if self.update(index, found) {
                 changed();
             }
         }
     }
 
     /// Returns whether the settings have changed.
-    fn take_in(&self, index: usize, found: Found) -> bool {
+    fn update(&self, index: usize, found: ConfigMapState) -> bool {
         let mut state = self.lock();
         state.found.insert(index, found);
         let before = state.current.clone();
@@ -126,21 +126,21 @@ impl Config {
     }
 
     /// None if a namespace that comes first is not known yet.
-    fn decide(&self, found: &BTreeMap<usize, Found>, before: Option<&OperatorConfig>) -> Option<OperatorConfig> {
+    fn decide(&self, found: &BTreeMap<usize, ConfigMapState>, before: Option<&OperatorConfig>) -> Option<OperatorConfig> {
         for (index, namespace) in self.namespaces.iter().enumerate() {
             let place = format!("{namespace}/{OPERATOR_CONFIG}");
-            match found.get(&index).unwrap_or(&Found::Unknown) {
-                Found::Unknown => return None,
-                Found::There(data) => return Some(OperatorConfig::read(&place, data, before)),
-                Found::Forbidden(cause) if index == 0 => return Some(OperatorConfig::unknown(&place, cause, before)),
+            match found.get(&index).unwrap_or(&ConfigMapState::Unknown) {
+                ConfigMapState::Unknown => return None,
+                ConfigMapState::Present(data) => return Some(OperatorConfig::read(&place, data, before)),
+                ConfigMapState::Forbidden(cause) if index == 0 => return Some(OperatorConfig::unknown(&place, cause, before)),
                 // An operator without rights in the Go operator's namespace is not meant to read it.
-                Found::Absent | Found::Forbidden(_) => {}
+                ConfigMapState::Absent | ConfigMapState::Forbidden(_) => {}
             }
         }
         Some(OperatorConfig::default())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,7 +152,7 @@ fn log(config: &OperatorConfig) {
             config_map = place,
             fault = fault.message,
             remedy = fault.remedy,
-            "the operator's ConfigMap is wrong"
+            "invalid entry in the operator's ConfigMap"
         );
     }
     let images = match images {
@@ -164,47 +164,52 @@ fn log(config: &OperatorConfig) {
         DefaultPolicy::Off => "off",
         DefaultPolicy::Unknown => "unknown",
     };
-    tracing::info!(config_map = place, images_replaced = images, network_policy = policy, "settings of all objects");
+    tracing::info!(
+        config_map = place,
+        images_replaced = images,
+        network_policy = policy,
+        "read the settings for all LlamaStackDistributions"
+    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn config() -> Config {
-        Config::new(vec!["own".to_owned(), "former".to_owned()])
+    fn config() -> OperatorConfigWatch {
+        OperatorConfigWatch::new(vec!["own".to_owned(), "former".to_owned()])
     }
 
-    fn there(image: &str) -> Found {
-        Found::There([("image-overrides".to_owned(), format!("starter: {image}"))].into())
+    fn present(image: &str) -> ConfigMapState {
+        ConfigMapState::Present([("image-overrides".to_owned(), format!("starter: {image}"))].into())
     }
 
-    fn place(config: &Config) -> Option<String> {
+    fn place(config: &OperatorConfigWatch) -> Option<String> {
         config.lock().current.as_ref().map(|current| current.place.clone())
     }
 
     #[test]
     fn first_known_namespace_with_config_counts() {
         let config = config();
-        assert!(!config.take_in(1, there("former:1")), "the own namespace is not known yet");
+        assert!(!config.update(1, present("former:1")), "the own namespace is not known yet");
         assert_eq!(place(&config), None);
-        assert!(config.take_in(0, Found::Absent));
+        assert!(config.update(0, ConfigMapState::Absent));
         assert_eq!(place(&config).unwrap(), "former/llama-stack-operator-config");
-        assert!(config.take_in(0, there("own:1")));
+        assert!(config.update(0, present("own:1")));
         assert_eq!(place(&config).unwrap(), "own/llama-stack-operator-config");
-        assert!(!config.take_in(1, there("former:2")), "that one does not count");
-        assert!(!config.take_in(0, there("own:1")), "it says the same");
-        assert!(config.take_in(0, there("own:2")));
+        assert!(!config.update(1, present("former:2")), "that one does not count");
+        assert!(!config.update(0, present("own:1")), "it says the same");
+        assert!(config.update(0, present("own:2")));
     }
 
     #[test]
     fn forbidden_config_keeps_last_settings() {
         let config = config();
-        config.take_in(1, Found::Forbidden("no".to_owned()));
-        assert!(config.take_in(0, Found::Absent));
+        config.update(1, ConfigMapState::Forbidden("no".to_owned()));
+        assert!(config.update(0, ConfigMapState::Absent));
         assert_eq!(*config.lock().current.clone().unwrap(), OperatorConfig::default());
-        config.take_in(0, there("own:1"));
-        config.take_in(0, Found::Forbidden("no".to_owned()));
+        config.update(0, present("own:1"));
+        config.update(0, ConfigMapState::Forbidden("no".to_owned()));
         let now = config.lock().current.clone().unwrap();
         assert_eq!(now.images, Images::Known([("starter".to_owned(), "own:1".to_owned())].into()));
         assert!(now.faults[0].message.contains("cannot be read: no"), "{now:?}");

@@ -15,7 +15,7 @@ use steersman_runtime::client::Server;
 use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
-use crate::pods::observe;
+use crate::pods::observe as observe_pod;
 
 const SERVERS: &str = "app=llama-stack";
 /// Names the object that the pod belongs to.
@@ -61,7 +61,7 @@ impl Default for Pods {
 
 impl Pods {
     /// The newest first. None before the first list is complete; the object is enqueued then.
-    pub fn seen(&self, object: &NamespacedName) -> Option<Vec<ObservedPod>> {
+    pub fn observe(&self, object: &NamespacedName) -> Option<Vec<ObservedPod>> {
         // The lock keeps `take_early` from running between the check and the insertion.
         let mut objects = self.objects();
         if self.store.sync_state() != SyncState::Synced {
@@ -128,7 +128,7 @@ fn record(pod: &Pod) -> Option<PodRecord> {
     let object = pod.labels().get(INSTANCE)?.clone();
     let created = pod.creation_timestamp().map(|time| time.0);
     let leaves = pod.metadata.deletion_timestamp.is_some();
-    let pod = observe(pod);
+    let pod = observe_pod(pod);
     let has_ended = matches!(pod.phase.as_str(), "Succeeded" | "Failed");
     (!leaves && !has_ended).then_some(PodRecord { object, created, pod })
 }
@@ -203,7 +203,7 @@ mod tests {
             vec![pod("b", "starter", 1, waiting("b", "")), pod("a", "starter", 2, waiting("a", "")), leaving, ended];
         let pods = Pods::default();
         receive_list(&pods, list);
-        let names = || -> Vec<String> { pods.seen(&starter()).unwrap().into_iter().map(|pod| pod.name).collect() };
+        let names = || -> Vec<String> { pods.observe(&starter()).unwrap().into_iter().map(|pod| pod.name).collect() };
         assert_eq!(names(), ["a", "b"]);
         receive(&pods, Event::Delete(pod("a", "starter", 2, json!({}))));
         assert_eq!(names(), ["b"]);
@@ -212,12 +212,12 @@ mod tests {
     #[test]
     fn early_lookup_is_unknown_and_enqueued_later() {
         let pods = Pods::default();
-        assert_eq!(pods.seen(&starter()), None);
+        assert_eq!(pods.observe(&starter()), None);
         receive(&pods, Event::Init);
-        assert_eq!(pods.seen(&starter()), None);
+        assert_eq!(pods.observe(&starter()), None);
         receive(&pods, Event::InitDone);
         assert_eq!(pods.take_early(), [starter()].into());
-        assert_eq!(pods.seen(&starter()), Some(vec![]));
+        assert_eq!(pods.observe(&starter()), Some(vec![]));
         assert_eq!(pods.take_early(), [].into());
     }
 
@@ -228,7 +228,7 @@ mod tests {
         let gone = NamespacedName::new("team-a", "gone");
         let listed = receive_list(&pods, vec![failing("a", "starter"), failing("b", "gone")]);
         assert_eq!(listed, [gone.clone(), starter()].into());
-        let problem = || pod_problem::find(&pods.seen(&starter()).unwrap());
+        let problem = || pod_problem::find(&pods.observe(&starter()).unwrap());
         let before = problem();
         let pause = pod("a", "starter", 0, waiting("ImagePullBackOff", "Back-off pulling image \"x\""));
         assert_eq!(receive_list(&pods, vec![pause]), [gone].into());

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ListParams};
 use serde_json::json;
-use steersman_plan::llamastack::validate::{Kind, Named as Meant};
+use steersman_plan::llamastack::validate::{ReferenceKind, ReferencedObject};
 use steersman_plan::llamastack::{
     ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObservedObject, ObservedReference, ObservedTrust, mounted_config_maps, referred,
 };
@@ -46,7 +46,7 @@ pub fn rules() -> Vec<Rule> {
         "",
         "secrets",
         &["get", "list", "watch"],
-        "act as soon as a Secret that one of its objects names is there; metadata is watched, of values none is kept",
+        "reconcile as soon as a referenced Secret exists; only metadata is watched, and no value is stored",
     )]
 }
 
@@ -70,16 +70,16 @@ impl References {
         object: &ObservedObject,
         operator: Option<&str>,
     ) -> Result<Looked, CallError> {
-        let meant: BTreeSet<Meant> = referred(object).into_iter().map(|reference| reference.named).collect();
+        let meant: BTreeSet<ReferencedObject> = referred(object).into_iter().map(|reference| reference.named).collect();
         let cluster = NamespacedName::new(object.namespace.clone(), CLUSTER_CA_BUNDLE);
         // Before anything is read: what changes meanwhile brings the next pass.
         self.refer(object, &meant, &cluster);
         let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
         let bundle = bundle.and_then(|tls| tls.ca_bundle.as_ref());
         let mut looked = Looked { references: Vec::new(), trust: ObservedTrust::default(), followed: true };
-        for Meant { kind, namespace, name } in meant {
+        for ReferencedObject { kind, namespace, name } in meant {
             let place = NamespacedName { namespace, name };
-            let secret = kind == Kind::Secret;
+            let secret = kind == ReferenceKind::Secret;
             let found = if secret { &self.secrets } else { &self.config_maps }.get(server, &place).await?;
             looked.followed &= found.followed;
             let NamespacedName { namespace, name } = place;
@@ -110,14 +110,14 @@ impl References {
         Ok(looked)
     }
 
-    fn refer(&self, object: &ObservedObject, meant: &BTreeSet<Meant>, cluster: &NamespacedName) {
+    fn refer(&self, object: &ObservedObject, meant: &BTreeSet<ReferencedObject>, cluster: &NamespacedName) {
         let own = NamespacedName::new(object.namespace.clone(), object.name.clone());
-        let of = |kind: Kind| {
+        let of = |kind: ReferenceKind| {
             let meant = meant.iter().filter(move |meant| meant.kind == kind);
             meant.map(|meant| NamespacedName::new(&meant.namespace, &meant.name))
         };
-        self.secrets.refer(&own, of(Kind::Secret).collect());
-        self.config_maps.refer(&own, of(Kind::ConfigMap).chain([cluster.clone()]).collect());
+        self.secrets.refer(&own, of(ReferenceKind::Secret).collect());
+        self.config_maps.refer(&own, of(ReferenceKind::ConfigMap).chain([cluster.clone()]).collect());
     }
 }
 

@@ -41,39 +41,39 @@ pub fn rules() -> Vec<Rule> {
             "expose servers of LlamaStackDistributions on OpenShift",
         ),
         // OpenShift requires it for host names that users choose.
-        rule("routes/custom-host", &["create", "update"], "give Routes the host names that their users ask for"),
+        rule("routes/custom-host", &["create", "update"], "set the host names that users choose for Routes"),
     ]
 }
 
 #[derive(Clone)]
-enum State {
+enum RouteApi {
     /// It is not known yet whether there are Routes, or their first list is not complete.
     Unknown,
-    Absent,
+    NotServed,
     Served(Arc<Cache>),
 }
 
 /// By default nothing is followed, and there are no Routes.
 pub struct Routes {
-    state: watch::Sender<State>,
+    state: watch::Sender<RouteApi>,
     /// The objects that are reached through a Route or, without Routes, through an Ingress.
     exposed: Mutex<BTreeSet<NamespacedName>>,
 }
 
 impl Default for Routes {
     fn default() -> Self {
-        Self { state: watch::Sender::new(State::Absent), exposed: Mutex::default() }
+        Self { state: watch::Sender::new(RouteApi::NotServed), exposed: Mutex::default() }
     }
 }
 
 impl Routes {
     /// For callers that run [`Routes::follow`]: reconciles wait for the first answer.
     pub fn followed() -> Self {
-        Self { state: watch::Sender::new(State::Unknown), exposed: Mutex::default() }
+        Self { state: watch::Sender::new(RouteApi::Unknown), exposed: Mutex::default() }
     }
 
     /// The state of an object's Route. Adds all Routes of the object to `live`.
-    pub async fn seen(
+    pub async fn observe(
         &self,
         server: &Server,
         place: &NamespacedName,
@@ -85,15 +85,15 @@ impl Routes {
             self.exposed().insert(place.clone());
             // An Ingress that is created before that would have to be deleted again. The sender is ours, so that waiting
             // cannot fail.
-            let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Unknown)).await;
+            let _ = self.state.subscribe().wait_for(|state| !matches!(state, RouteApi::Unknown)).await;
         } else {
             self.forget(place);
         }
-        let State::Served(cache) = self.state.borrow().clone() else { return Ok(ObservedRoute::NotServed) };
+        let RouteApi::Served(cache) = self.state.borrow().clone() else { return Ok(ObservedRoute::NotServed) };
         let (kind, name) = (kind(), names::route(&place.name));
         let found = cache.children(server, &place.namespace, uid, &[(kind.clone(), name.clone())]).await?;
         found.of(&kind).for_each(|route| live.insert(&kind, route.clone()));
-        Ok(found.get(&kind, &name).map_or(ObservedRoute::Unanswered, route_seen))
+        Ok(found.get(&kind, &name).map_or(ObservedRoute::Unanswered, observe_route))
     }
 
     pub fn forget(&self, place: &NamespacedName) {
@@ -105,11 +105,14 @@ impl Routes {
         let late = async {
             time::sleep(MAX_WAIT).await;
             if self.end_wait(context) {
-                tracing::warn!(seconds = MAX_WAIT.as_secs(), "it is not known yet whether the cluster has Routes");
+                tracing::warn!(
+                    seconds = MAX_WAIT.as_secs(),
+                    "cannot determine whether the cluster has Routes; assuming that it has none"
+                );
             }
             std::future::pending::<()>().await;
         };
-        let not_served = || self.set(State::Absent, context);
+        let not_served = || self.set(RouteApi::NotServed, context);
         let follow = || async {
             let cache = Arc::new(Cache::new(vec![Watched { kind: kind(), labels: CHILDREN, naming: None }]));
             let watch = cache.follow(&context.server, scope, |touched| {
@@ -117,7 +120,7 @@ impl Routes {
             });
             let synced = async {
                 cache.synced().await;
-                self.set(State::Served(cache.clone()), context);
+                self.set(RouteApi::Served(cache.clone()), context);
             };
             tokio::join!(watch, synced);
         };
@@ -131,9 +134,9 @@ impl Routes {
     }
 
     /// Enqueues the exposed objects if Routes appear or disappear.
-    fn set(&self, state: State, context: &ReconcileContext) {
-        let served = matches!(state, State::Served(_));
-        let before = matches!(self.state.send_replace(state), State::Served(_));
+    fn set(&self, state: RouteApi, context: &ReconcileContext) {
+        let served = matches!(state, RouteApi::Served(_));
+        let before = matches!(self.state.send_replace(state), RouteApi::Served(_));
         if served != before {
             self.exposed().iter().cloned().for_each(|object| context.queue.enqueue(object));
         }
@@ -141,9 +144,9 @@ impl Routes {
 
     /// Assumes that there are no Routes if that is not known yet. Returns whether it was unknown.
     fn end_wait(&self, context: &ReconcileContext) -> bool {
-        let unknown = matches!(*self.state.borrow(), State::Unknown);
+        let unknown = matches!(*self.state.borrow(), RouteApi::Unknown);
         if unknown {
-            self.set(State::Absent, context);
+            self.set(RouteApi::NotServed, context);
         }
         unknown
     }
@@ -158,7 +161,7 @@ pub fn kind() -> GroupVersionKind {
 }
 
 /// A Route is admitted if one router admits it.
-fn route_seen(route: &DynamicObject) -> ObservedRoute {
+fn observe_route(route: &DynamicObject) -> ObservedRoute {
     let entries = || route.data["status"]["ingress"].as_array().into_iter().flatten();
     let admission = |entry: &'_ Value| -> Option<Value> {
         entry["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Admitted").cloned()
@@ -169,8 +172,8 @@ fn route_seen(route: &DynamicObject) -> ObservedRoute {
     }
     let refused = entries().filter_map(admission).find(|known| known["status"] == "False");
     refused.map_or(ObservedRoute::Unanswered, |known| {
-        let said = |key: &str| known[key].as_str().unwrap_or_default().to_owned();
-        ObservedRoute::Refused(format!("{}: {}", said("reason"), said("message")))
+        let text = |key: &str| known[key].as_str().unwrap_or_default().to_owned();
+        ObservedRoute::Refused(format!("{}: {}", text("reason"), text("message")))
     })
 }
 
@@ -184,7 +187,7 @@ mod tests {
     fn one_admitting_router_is_enough() {
         let seen = |ingress: Value| {
             let route = json!({ "metadata": { "name": "starter-route" }, "status": { "ingress": ingress } });
-            route_seen(&serde_json::from_value(route).unwrap())
+            observe_route(&serde_json::from_value(route).unwrap())
         };
         let entry = |host: &str, status: &str| {
             json!({ "host": host, "conditions": [{ "type": "Admitted", "status": status,

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use tokio::time::Instant;
 
-use super::{NamespacedName, Rhythm, Want};
-use crate::llamastack::oci::registry::Labelled;
+use super::{NamespacedName, ReadSchedule, ImageRequest};
+use crate::llamastack::oci::registry::ImageLabels;
 use crate::polling::backoff;
 
 /// Namespace and image: labels that one namespace may read are not shown to another.
@@ -14,15 +14,15 @@ type Key = (String, String);
 
 /// Images that objects want. An image that no object wants is removed, so that there are never more entries than objects.
 #[derive(Default)]
-pub struct Entries(BTreeMap<Key, Entry>);
+pub struct Entries(BTreeMap<Key, ImageEntry>);
 
-struct Entry {
+struct ImageEntry {
     /// The want of the object that asked last.
-    want: Want,
+    want: ImageRequest,
     objects: BTreeSet<String>,
-    last: Option<Labelled>,
+    last: Option<ImageLabels>,
     /// Error of the last read.
-    trouble: Option<String>,
+    failure: Option<String>,
     failures: u32,
     /// Time of the next read. None: never.
     due: Option<Instant>,
@@ -32,19 +32,19 @@ struct Entry {
 /// A changed result, and the objects to requeue.
 pub struct Changed {
     pub objects: Vec<NamespacedName>,
-    pub trouble: Option<String>,
+    pub failure: Option<String>,
     pub digest: Option<String>,
 }
 
 impl Entries {
     /// Returns the last result for a want, and whether a read is due now.
-    pub fn want(&mut self, want: &Want, now: Instant) -> (LabelsSeen, bool) {
+    pub fn want(&mut self, want: &ImageRequest, now: Instant) -> (ObservedLabels, bool) {
         self.release(&want.namespace, &want.name, Some(&want.image));
-        let entry = self.0.entry((want.namespace.clone(), want.image.clone())).or_insert_with(|| Entry {
+        let entry = self.0.entry((want.namespace.clone(), want.image.clone())).or_insert_with(|| ImageEntry {
             want: want.clone(),
             objects: BTreeSet::new(),
             last: None,
-            trouble: None,
+            failure: None,
             failures: 0,
             due: Some(now),
             reading: false,
@@ -53,10 +53,10 @@ impl Entries {
         let other_credentials =
             entry.want.service_account != want.service_account || entry.want.pull_secrets != want.pull_secrets;
         entry.want = want.clone();
-        if other_credentials && entry.trouble.is_some() {
+        if other_credentials && entry.failure.is_some() {
             entry.due = Some(now);
         }
-        (entry.seen(), !entry.reading && entry.due.is_some_and(|due| due <= now))
+        (entry.observed(), !entry.reading && entry.due.is_some_and(|due| due <= now))
     }
 
     /// Removes the object from the images of its namespace, except `save`.
@@ -68,8 +68,8 @@ impl Entries {
     }
 
     /// Starts up to `most` reads that are due, the longest overdue first, and returns when the next is due.
-    pub fn take_due(&mut self, now: Instant, most: usize) -> (Vec<Want>, Option<Instant>) {
-        let mut waiting: Vec<(Instant, &mut Entry)> =
+    pub fn take_due(&mut self, now: Instant, most: usize) -> (Vec<ImageRequest>, Option<Instant>) {
+        let mut waiting: Vec<(Instant, &mut ImageEntry)> =
             self.0.values_mut().filter(|entry| !entry.reading).filter_map(|entry| Some((entry.due?, entry))).collect();
         waiting.sort_by_key(|(due, _)| *due);
         let mut jobs = Vec::new();
@@ -95,48 +95,48 @@ impl Entries {
     /// Stores the result of a read. None: it is unchanged, or no longer wanted.
     pub fn answer(
         &mut self,
-        want: &Want,
-        answer: Result<Labelled, String>,
+        want: &ImageRequest,
+        answer: Result<ImageLabels, String>,
         now: Instant,
-        rhythm: &Rhythm,
+        schedule: &ReadSchedule,
     ) -> Option<Changed> {
         let entry = self.0.get_mut(&(want.namespace.clone(), want.image.clone()))?;
-        let before = entry.seen();
+        let before = entry.observed();
         entry.reading = false;
         match answer {
             Ok(labelled) => {
                 let pinned = want.image.contains('@');
-                entry.due = (!pinned).then(|| now + rhythm.moved);
+                entry.due = (!pinned).then(|| now + schedule.tag_interval);
                 entry.last = Some(labelled);
-                (entry.trouble, entry.failures) = (None, 0);
+                (entry.failure, entry.failures) = (None, 0);
             }
-            Err(trouble) => {
-                entry.due = Some(now + backoff(rhythm.first_retry, entry.failures, rhythm.last_retry));
+            Err(failure) => {
+                entry.due = Some(now + backoff(schedule.first_retry, entry.failures, schedule.last_retry));
                 entry.failures = entry.failures.saturating_add(1);
-                entry.trouble = Some(trouble);
+                entry.failure = Some(failure);
             }
         }
         // A failure with credentials that changed during the read does not count.
-        if entry.trouble.is_some() && entry.want != *want {
+        if entry.failure.is_some() && entry.want != *want {
             entry.due = Some(now);
         }
         let place = |name: &String| NamespacedName::new(want.namespace.clone(), name);
-        (entry.seen() != before).then(|| Changed {
+        (entry.observed() != before).then(|| Changed {
             objects: entry.objects.iter().map(place).collect(),
-            trouble: entry.trouble.clone(),
+            failure: entry.failure.clone(),
             digest: entry.last.as_ref().map(|last| last.digest.clone()),
         })
     }
 }
 
-impl Entry {
-    fn seen(&self) -> LabelsSeen {
-        match (&self.last, &self.trouble) {
-            (Some(Labelled { digest, base }), trouble) => {
-                LabelsSeen::Found { digest: digest.clone(), base: base.clone(), remark: trouble.clone() }
+impl ImageEntry {
+    fn observed(&self) -> ObservedLabels {
+        match (&self.last, &self.failure) {
+            (Some(ImageLabels { digest, base }), failure) => {
+                ObservedLabels::Found { digest: digest.clone(), base: base.clone(), remark: failure.clone() }
             }
-            (None, Some(trouble)) => LabelsSeen::Silent { remark: trouble.clone() },
-            (None, None) => LabelsSeen::Awaited,
+            (None, Some(failure)) => ObservedLabels::Unavailable { remark: failure.clone() },
+            (None, None) => ObservedLabels::Pending,
         }
     }
 }
@@ -149,8 +149,8 @@ mod tests {
 
     const IMAGE: &str = "quay.io/a/b:1";
 
-    fn want(namespace: &str, name: &str, image: &str) -> Want {
-        Want {
+    fn want(namespace: &str, name: &str, image: &str) -> ImageRequest {
+        ImageRequest {
             namespace: namespace.into(),
             name: name.into(),
             image: image.into(),
@@ -159,63 +159,63 @@ mod tests {
         }
     }
 
-    fn labelled(digest: &str) -> Labelled {
-        Labelled { digest: digest.into(), base: Ok(None) }
+    fn labelled(digest: &str) -> ImageLabels {
+        ImageLabels { digest: digest.into(), base: Ok(None) }
     }
 
-    fn images(jobs: &[Want]) -> Vec<(&str, &str)> {
+    fn images(jobs: &[ImageRequest]) -> Vec<(&str, &str)> {
         jobs.iter().map(|job| (job.namespace.as_str(), job.image.as_str())).collect()
     }
 
     #[test]
     fn objects_with_one_image_share_a_read() {
         let (mut entries, now) = (Entries::default(), Instant::now());
-        assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (LabelsSeen::Awaited, true));
+        assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (ObservedLabels::Pending, true));
         entries.want(&want("ns", "two", IMAGE), now);
         entries.want(&want("other", "one", IMAGE), now);
         let (jobs, next) = entries.take_due(now, 9);
         assert_eq!((images(&jobs), next), (vec![("ns", IMAGE), ("other", IMAGE)], None));
-        assert_eq!(entries.want(&want("ns", "three", IMAGE), now), (LabelsSeen::Awaited, false));
+        assert_eq!(entries.want(&want("ns", "three", IMAGE), now), (ObservedLabels::Pending, false));
         assert!(entries.take_due(now, 9).0.is_empty());
 
-        let rhythm = Rhythm::default();
-        let told = entries.answer(&jobs[0], Ok(labelled("d")), now, &rhythm).unwrap();
+        let schedule = ReadSchedule::default();
+        let changed = entries.answer(&jobs[0], Ok(labelled("d")), now, &schedule).unwrap();
         let place = |name: &str| NamespacedName::new("ns", name);
-        assert_eq!(told.objects, [place("one"), place("three"), place("two")]);
-        let found = LabelsSeen::Found { digest: "d".into(), base: Ok(None), remark: None };
+        assert_eq!(changed.objects, [place("one"), place("three"), place("two")]);
+        let found = ObservedLabels::Found { digest: "d".into(), base: Ok(None), remark: None };
         assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (found, false));
-        assert_eq!(entries.want(&want("other", "one", IMAGE), now).0, LabelsSeen::Awaited, "it has not asked yet");
-        assert_eq!(entries.take_due(now, 9).1, Some(now + rhythm.moved));
+        assert_eq!(entries.want(&want("other", "one", IMAGE), now).0, ObservedLabels::Pending, "it has not asked yet");
+        assert_eq!(entries.take_due(now, 9).1, Some(now + schedule.tag_interval));
     }
 
     #[test]
     fn digest_is_read_once_and_unchanged_result_ignored() {
-        let (mut entries, now, rhythm) = (Entries::default(), Instant::now(), Rhythm::default());
+        let (mut entries, now, schedule) = (Entries::default(), Instant::now(), ReadSchedule::default());
         for image in [IMAGE, "quay.io/a/b@sha256:0"] {
             entries.want(&want("ns", image, image), now);
         }
         let (jobs, _) = entries.take_due(now, 9);
-        assert!(jobs.iter().all(|job| entries.answer(job, Ok(labelled("d")), now, &rhythm).is_some()));
-        let later = now + rhythm.moved;
+        assert!(jobs.iter().all(|job| entries.answer(job, Ok(labelled("d")), now, &schedule).is_some()));
+        let later = now + schedule.tag_interval;
         let (jobs, next) = entries.take_due(later, 9);
         assert_eq!((images(&jobs), next), (vec![("ns", IMAGE)], None));
-        assert!(entries.answer(&jobs[0], Ok(labelled("d")), later, &rhythm).is_none());
-        let (jobs, _) = entries.take_due(later + rhythm.moved, 9);
-        let told = entries.answer(&jobs[0], Ok(labelled("e")), later, &rhythm).unwrap();
-        assert_eq!(told.digest.as_deref(), Some("e"));
+        assert!(entries.answer(&jobs[0], Ok(labelled("d")), later, &schedule).is_none());
+        let (jobs, _) = entries.take_due(later + schedule.tag_interval, 9);
+        let changed = entries.answer(&jobs[0], Ok(labelled("e")), later, &schedule).unwrap();
+        assert_eq!(changed.digest.as_deref(), Some("e"));
     }
 
     #[test]
     fn failure_keeps_last_result_and_backs_off() {
-        let (mut entries, mut now, rhythm) = (Entries::default(), Instant::now(), Rhythm::default());
+        let (mut entries, mut now, schedule) = (Entries::default(), Instant::now(), ReadSchedule::default());
         entries.want(&want("ns", "one", IMAGE), now);
         let (jobs, _) = entries.take_due(now, 9);
-        entries.answer(&jobs[0], Ok(labelled("d")), now, &rhythm);
-        now += rhythm.moved;
+        entries.answer(&jobs[0], Ok(labelled("d")), now, &schedule);
+        now += schedule.tag_interval;
         for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
             let (jobs, _) = entries.take_due(now, 9);
-            entries.answer(&jobs[0], Err("down".into()), now, &rhythm);
-            let found = LabelsSeen::Found { digest: "d".into(), base: Ok(None), remark: Some("down".into()) };
+            entries.answer(&jobs[0], Err("down".into()), now, &schedule);
+            let found = ObservedLabels::Found { digest: "d".into(), base: Ok(None), remark: Some("down".into()) };
             assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (found, false));
             let (none, next) = entries.take_due(now, 9);
             assert_eq!((none.len(), next), (0, Some(now + Duration::from_secs(seconds))));
@@ -225,23 +225,23 @@ mod tests {
 
     #[test]
     fn changed_credentials_end_the_backoff() {
-        let (mut entries, now, rhythm) = (Entries::default(), Instant::now(), Rhythm::default());
+        let (mut entries, now, schedule) = (Entries::default(), Instant::now(), ReadSchedule::default());
         let plain = want("ns", "one", IMAGE);
-        let with_secret = Want { pull_secrets: vec!["pull".into()], ..plain.clone() };
+        let with_secret = ImageRequest { pull_secrets: vec!["pull".into()], ..plain.clone() };
         entries.want(&plain, now);
         let (jobs, _) = entries.take_due(now, 9);
         entries.want(&with_secret, now);
-        entries.answer(&jobs[0], Err("401".into()), now, &rhythm);
+        entries.answer(&jobs[0], Err("401".into()), now, &schedule);
         let (jobs, _) = entries.take_due(now, 9);
         assert_eq!(jobs[0], with_secret, "changed while the question was under way");
-        entries.answer(&jobs[0], Err("401".into()), now, &rhythm);
+        entries.answer(&jobs[0], Err("401".into()), now, &schedule);
         assert!(entries.take_due(now, 9).0.is_empty());
         assert!(entries.want(&plain, now).1, "changed while waiting");
     }
 
     #[test]
     fn unwanted_image_is_removed() {
-        let (mut entries, now, rhythm) = (Entries::default(), Instant::now(), Rhythm::default());
+        let (mut entries, now, schedule) = (Entries::default(), Instant::now(), ReadSchedule::default());
         entries.want(&want("ns", "one", IMAGE), now);
         entries.want(&want("ns", "two", IMAGE), now);
         let (jobs, _) = entries.take_due(now, 9);
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(entries.0.len(), 2);
         entries.release("ns", "two", None);
         assert_eq!(entries.0.len(), 1);
-        assert!(entries.answer(&jobs[0], Ok(labelled("d")), now, &rhythm).is_none());
+        assert!(entries.answer(&jobs[0], Ok(labelled("d")), now, &schedule).is_none());
         entries.release("ns", "one", None);
         assert!(entries.0.is_empty());
     }

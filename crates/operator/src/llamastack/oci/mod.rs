@@ -1,14 +1,14 @@
 //! Reads the base configurations in the labels of images in the background: no reconcile waits for a registry.
 
 mod entries;
-mod logins;
+mod credentials;
 pub mod registry;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
 use steersman_runtime::http::{Http, HttpSettings};
@@ -17,18 +17,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use logins::{ClusterLogins, Gathered, Logins, rules};
+pub use credentials::{ClusterCredentials, PullCredentials, CredentialSource, rules};
 
 use crate::polling::sleep_until;
 use entries::Entries;
 use registry::Registry;
 
 /// Time for the read of one image.
-const READING: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The image of an object, and the credentials of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
+pub struct ImageRequest {
     pub namespace: String,
     pub name: String,
     pub image: String,
@@ -39,23 +39,23 @@ pub struct Want {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Rhythm {
+pub struct ReadSchedule {
     /// Interval after an answer, if the image has a tag. A digest is read once.
-    pub moved: Duration,
+    pub tag_interval: Duration,
     /// Interval after the first failure; each further one doubles it.
     pub first_retry: Duration,
     pub last_retry: Duration,
     /// Images read at a time; each may hold a layer in memory.
-    pub at_once: usize,
+    pub max_concurrent: usize,
 }
 
-impl Default for Rhythm {
+impl Default for ReadSchedule {
     fn default() -> Self {
         Self {
-            moved: Duration::from_secs(15 * 60),
+            tag_interval: Duration::from_secs(15 * 60),
             first_retry: Duration::from_secs(5),
             last_retry: Duration::from_secs(5 * 60),
-            at_once: 2,
+            max_concurrent: 2,
         }
     }
 }
@@ -68,9 +68,9 @@ pub struct Bases {
 
 struct Inner {
     registry: Registry,
-    logins: Box<dyn Logins>,
-    rhythm: Rhythm,
-    known: Mutex<Known>,
+    logins: Box<dyn CredentialSource>,
+    schedule: ReadSchedule,
+    state: Mutex<BaseState>,
     /// A read is due.
     work: Notify,
     /// Objects have a changed result.
@@ -78,7 +78,7 @@ struct Inner {
 }
 
 #[derive(Default)]
-struct Known {
+struct BaseState {
     entries: Entries,
     /// Objects with a result that [`Bases::changed`] has not returned yet.
     changed: BTreeSet<NamespacedName>,
@@ -89,21 +89,21 @@ impl Bases {
     /// be set up.
     pub fn of_registries(server: Server) -> Option<Self> {
         match Http::new(HttpSettings::from_env()) {
-            Ok(http) => Some(Self::new(Registry::new(http, READING), ClusterLogins::new(server), Rhythm::default())),
+            Ok(http) => Some(Self::new(Registry::new(http, READ_TIMEOUT), ClusterCredentials::new(server), ReadSchedule::default())),
             Err(error) => {
-                tracing::error!(%error, "the labels of images are not looked at: no TLS");
+                tracing::error!(%error, "TLS cannot be set up: the labels of images are not read");
                 None
             }
         }
     }
 
     /// Reads start with [`Bases::run`].
-    pub fn new(registry: Registry, logins: impl Logins + 'static, rhythm: Rhythm) -> Self {
+    pub fn new(registry: Registry, logins: impl CredentialSource + 'static, schedule: ReadSchedule) -> Self {
         let inner = Inner {
             registry,
             logins: Box::new(logins),
-            rhythm,
-            known: Mutex::default(),
+            schedule,
+            state: Mutex::default(),
             work: Notify::new(),
             change: Notify::new(),
         };
@@ -111,17 +111,17 @@ impl Bases {
     }
 
     /// The last result, without waiting. A new want starts reads; other credentials after a failure cause a read at once.
-    pub fn seen(&self, want: &Want) -> LabelsSeen {
-        let (seen, due) = self.known().entries.want(want, Instant::now());
+    pub fn observe(&self, want: &ImageRequest) -> ObservedLabels {
+        let (observed, due) = self.state().entries.want(want, Instant::now());
         if due {
             self.inner.work.notify_one();
         }
-        seen
+        observed
     }
 
     /// Stops the reads for an object.
     pub fn forget(&self, namespace: &str, name: &str) {
-        let mut known = self.known();
+        let mut known = self.state();
         known.entries.release(namespace, name, None);
         known.changed.remove(&NamespacedName::new(namespace, name));
     }
@@ -129,7 +129,7 @@ impl Bases {
     /// Waits for changed results, and returns their objects. For a single caller.
     pub async fn changed(&self) -> BTreeSet<NamespacedName> {
         loop {
-            let changed = std::mem::take(&mut self.known().changed);
+            let changed = std::mem::take(&mut self.state().changed);
             if !changed.is_empty() {
                 return changed;
             }
@@ -139,17 +139,17 @@ impl Bases {
 
     /// Reads images until `stop`. May run again after that, but not twice at the same time.
     pub async fn run(&self, stop: CancellationToken) {
-        self.known().entries.interrupted(Instant::now());
+        self.state().entries.interrupted(Instant::now());
         let mut reading = JoinSet::new();
         loop {
-            let free = self.inner.rhythm.at_once.max(1).saturating_sub(reading.len());
-            let (jobs, next) = self.known().entries.take_due(Instant::now(), free);
+            let free = self.inner.schedule.max_concurrent.max(1).saturating_sub(reading.len());
+            let (jobs, next) = self.state().entries.take_due(Instant::now(), free);
             for want in jobs {
                 let bases = self.clone();
                 reading.spawn(async move { bases.read(want).await });
             }
             // At the limit, the end of a read starts the next one.
-            let next = next.filter(|_| reading.len() < self.inner.rhythm.at_once.max(1));
+            let next = next.filter(|_| reading.len() < self.inner.schedule.max_concurrent.max(1));
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.inner.work.notified() => {}
@@ -157,27 +157,32 @@ impl Bases {
                 Some(ended) = reading.join_next() => {
                     // The image of a panicked task is lost, so that all reads in progress are repeated.
                     if ended.is_err() {
-                        self.known().entries.interrupted(Instant::now() + self.inner.rhythm.first_retry);
+                        self.state().entries.interrupted(Instant::now() + self.inner.schedule.first_retry);
                     }
                 }
             }
         }
     }
 
-    async fn read(&self, want: Want) {
-        let Want { namespace, image, .. } = &want;
-        let Gathered { credentials, remarks } = self.inner.logins.of(&want).await;
+    async fn read(&self, want: ImageRequest) {
+        let ImageRequest { namespace, image, .. } = &want;
+        let PullCredentials { credentials, remarks } = self.inner.logins.of(&want).await;
         let answer = self.inner.registry.labelled(image, &credentials).await;
         let answer = answer.map_err(|error| {
             // A pull secret that cannot be used may be the cause of the failure.
             let remarks: String = remarks.iter().map(|remark| format!(" ({remark})")).collect();
             format!("the labels of image {image} cannot be read: {error}{remarks}")
         });
-        let mut known = self.known();
-        if let Some(changed) = known.entries.answer(&want, answer, Instant::now(), &self.inner.rhythm) {
-            match changed.trouble {
-                Some(cause) => tracing::warn!(namespace, image, cause, "a base stays as it is known"),
-                None => tracing::info!(namespace, image, digest = changed.digest, "the labels of an image were read"),
+        let mut known = self.state();
+        if let Some(changed) = known.entries.answer(&want, answer, Instant::now(), &self.inner.schedule) {
+            match changed.failure {
+                Some(cause) => tracing::warn!(
+                    namespace,
+                    image,
+                    cause,
+                    "cannot read the labels of an image; the last result stays in effect"
+                ),
+                None => tracing::info!(namespace, image, digest = changed.digest, "read the labels of an image"),
             }
             known.changed.extend(changed.objects);
             drop(known);
@@ -185,7 +190,7 @@ impl Bases {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, BaseState> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,14 +6,14 @@ use anyhow::Context;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::{Base, base};
-use steersman_plan::llamastack::validate::{Kind, Named, Reference};
+use steersman_plan::llamastack::validate::{ReferenceKind, ReferencedObject, Reference};
 use steersman_plan::llamastack::{
     ObservedReference, ObservedRoute, ObservedServer, ObservedTrust, Settings, Snapshot, findings_of, plan, referred,
 };
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{FieldNames, Severity};
 
-use crate::llamastack::observe::object_seen;
+use crate::llamastack::observe::observe_object;
 
 /// Placeholder for the operator's own image, which only a cluster knows.
 const OPERATOR_IMAGE: &str = "steersman";
@@ -68,24 +68,24 @@ fn owned(object: &mut Value, stored: &Value) {
 /// The snapshot of a cluster that has none of the children, but all references.
 fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let object = serde_json::from_value(stored.clone()).context("the object cannot be read")?;
-    let object = object_seen(&object)?;
+    let object = observe_object(&object)?;
     let mut unlike = Vec::new();
-    let mut references = BTreeMap::<Named, ObservedReference>::new();
+    let mut references = BTreeMap::<ReferencedObject, ObservedReference>::new();
     for reference in referred(&object) {
         let keys = reference.keys.iter().cloned().collect::<BTreeSet<_>>();
         let content = content(&reference, stored, manifests);
-        if content.is_none() && reference.named.kind == Kind::ConfigMap {
-            let Named { name, .. } = &reference.named;
+        if content.is_none() && reference.named.kind == ReferenceKind::ConfigMap {
+            let ReferencedObject { name, .. } = &reference.named;
             unlike.push(format!(
                 "ConfigMap {name} is not among the files, so that what depends on its content is not rendered as it will be"
             ));
         }
         let known = references.entry(reference.named.clone()).or_insert_with(|| ObservedReference {
-            secret: reference.named.kind == Kind::Secret,
+            secret: reference.named.kind == ReferenceKind::Secret,
             namespace: reference.named.namespace.clone(),
             name: reference.named.name.clone(),
             keys: Some(BTreeSet::new()),
-            content: (reference.named.kind == Kind::ConfigMap).then(|| {
+            content: (reference.named.kind == ReferenceKind::ConfigMap).then(|| {
                 content.clone().unwrap_or_else(|| keys.iter().map(|key| (key.clone(), String::new())).collect())
             }),
         });
@@ -98,8 +98,8 @@ fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Re
         references.iter().find(|known| !known.secret && known.name == bundle.config_map_name)?.content.clone()
     });
     let labels = match given.filter(|_| object.spec.distribution.name.as_deref().is_none_or(str::is_empty)) {
-        Some(base) => LabelsSeen::Found { digest: String::new(), base: Ok(Some(base.clone())), remark: None },
-        None => LabelsSeen::NotAsked,
+        Some(base) => ObservedLabels::Found { digest: String::new(), base: Ok(Some(base.clone())), remark: None },
+        None => ObservedLabels::NotRead,
     };
     let seen = Snapshot {
         now: Timestamp::UNIX_EPOCH,
@@ -116,7 +116,7 @@ fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Re
         service: false,
         ingress: None,
         route: ObservedRoute::NotServed,
-        former_policy: false,
+        has_legacy_policy: false,
         config_maps: Vec::new(),
         in_use: None,
         references,
@@ -125,14 +125,14 @@ fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Re
         labels,
         any_user: false,
         pods: None,
-        server: ObservedServer::Awaited,
+        server: ObservedServer::Pending,
     };
     Ok((seen, unlike))
 }
 
 /// The content of a ConfigMap among the manifests. Secrets are never read.
 fn content(reference: &Reference, stored: &Value, manifests: &[Value]) -> Option<BTreeMap<String, String>> {
-    let Named { kind: Kind::ConfigMap, namespace, name } = &reference.named else { return None };
+    let ReferencedObject { kind: ReferenceKind::ConfigMap, namespace, name } = &reference.named else { return None };
     let home = &stored["metadata"]["namespace"];
     let meant = |object: &&Value| {
         let place = if object["metadata"]["namespace"].is_null() { home } else { &object["metadata"]["namespace"] };

@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_plan::llamastack::validate::{Found, Kind, Named, Reference, references};
+use steersman_plan::llamastack::validate::{ReferenceState, ReferenceKind, ReferencedObject, Reference, references};
 use steersman_reconcile::{Message, message};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::store::references::is_name;
@@ -43,7 +43,7 @@ pub fn rules() -> Vec<Rule> {
 
 #[derive(Debug, Default)]
 pub struct Looked {
-    pub found: BTreeMap<Named, Found>,
+    pub found: BTreeMap<ReferencedObject, ReferenceState>,
     /// A warning for each reference that was not looked up, with the reason.
     pub unknown: Vec<Message>,
     /// Namespace of the ConfigMap of `overrideConfig`, if not the object's own. The storage version has no field for it.
@@ -71,7 +71,7 @@ pub async fn look(server: &Server, own: &str, case: &AdmissionCase) -> Looked {
         });
     }
     let lookups = stream::iter(lookups).buffer_unordered(AT_ONCE).take_until(time::sleep(LONGEST));
-    let answers: Vec<(Named, Result<Found, CallError>)> = lookups.collect().await;
+    let answers: Vec<(ReferencedObject, Result<ReferenceState, CallError>)> = lookups.collect().await;
 
     let mut looked = Looked { config_namespace, ..Looked::default() };
     let mut causes = BTreeMap::new();
@@ -92,7 +92,7 @@ pub async fn look(server: &Server, own: &str, case: &AdmissionCase) -> Looked {
 }
 
 fn unknown(reference: &Reference, cause: &str) -> Message {
-    let Named { kind, name, .. } = &reference.named;
+    let ReferencedObject { kind, name, .. } = &reference.named;
     message![&reference.path, format!(": it was not checked whether the {kind:?} {name:?} is there: {cause}")]
 }
 
@@ -123,39 +123,39 @@ fn config_namespace(object: &Value) -> Option<String> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Keys {
-    metadata: Labelled,
+    metadata: ImageLabels,
     data: Option<BTreeMap<String, IgnoredAny>>,
     binary_data: Option<BTreeMap<String, IgnoredAny>>,
 }
 
 #[derive(Deserialize)]
-struct Labelled {
+struct ImageLabels {
     labels: Option<BTreeMap<String, String>>,
 }
 
 /// Looks up one reference. Outside of `home` namespaces a ConfigMap counts as absent unless its label opens it to all.
-async fn find(server: &Server, named: &Named, home: bool) -> Result<Found, CallError> {
+async fn find(server: &Server, named: &ReferencedObject, home: bool) -> Result<ReferenceState, CallError> {
     // An invalid name cannot exist, and in a URL it might be the path of another object.
-    if !(is_name(&named.name) && is_name(&named.namespace)) || (named.kind == Kind::Secret && !home) {
-        return Ok(Found::Absent);
+    if !(is_name(&named.name) && is_name(&named.namespace)) || (named.kind == ReferenceKind::Secret && !home) {
+        return Ok(ReferenceState::Missing);
     }
     let all = match named.kind {
-        Kind::Secret => Secret::url_path(&(), Some(&named.namespace)),
-        Kind::ConfigMap => ConfigMap::url_path(&(), Some(&named.namespace)),
+        ReferenceKind::Secret => Secret::url_path(&(), Some(&named.namespace)),
+        ReferenceKind::ConfigMap => ConfigMap::url_path(&(), Some(&named.namespace)),
     };
     let request = Request::get(format!("{all}/{}", named.name)).body(Vec::new());
     let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
     let read = match server.call(async { server.client.request::<Keys>(request?).await }).await {
         Ok(read) => read,
-        Err(CallError::Answered { code: 404, .. }) => return Ok(Found::Absent),
+        Err(CallError::Answered { code: 404, .. }) => return Ok(ReferenceState::Missing),
         Err(error) => return Err(error),
     };
     let opened = read.metadata.labels.and_then(|labels| labels.get(WATCHED).cloned()).is_some_and(|set| set == "true");
     if !home && !opened {
-        return Ok(Found::Absent);
+        return Ok(ReferenceState::Missing);
     }
     let keys: BTreeSet<String> = read.data.into_iter().chain(read.binary_data).flatten().map(|(key, _)| key).collect();
-    Ok(Found::There(Some(keys)))
+    Ok(ReferenceState::Exists(Some(keys)))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ async fn refusal_lists_one_cause_per_field() {
     assert_eq!(fields, ["spec.distribution.name", "spec.providers.safety"]);
     assert_eq!(details["causes"][0]["reason"], "FieldValueInvalid");
     let message = details["causes"][0]["message"].as_str().unwrap();
-    assert!(message.ends_with("starter-gpu. Name one of them, or give spec.distribution.image."), "{message}");
+    assert!(message.ends_with("starter-gpu. Use one of them, or set spec.distribution.image."), "{message}");
 }
 
 /// With `matchPolicy: Exact` the API server sends objects without converting them first.
@@ -63,7 +63,7 @@ async fn older_version_is_validated_with_its_own_paths() {
     let response = review("UPDATE", older("startr"), older("starter")).await;
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.contains("is invalid: spec.server.distribution.name: Unknown distribution"), "{message}");
-    assert!(message.ends_with("or give spec.server.distribution.image."), "{message}");
+    assert!(message.ends_with("or set spec.server.distribution.image."), "{message}");
 }
 
 #[tokio::test]

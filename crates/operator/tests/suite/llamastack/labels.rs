@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steersman::installation::Installation;
-use steersman::llamastack::oci::{Bases, ClusterLogins, Rhythm};
+use steersman::llamastack::oci::{Bases, ClusterCredentials, ReadSchedule};
 use steersman_plan::oci::TYPE_DOCKERCONFIGJSON;
 use steersman_reconcile::NamespacedName;
 use steersman_testkit::{condition, wait};
@@ -15,11 +15,11 @@ use super::*;
 use crate::registry::served::{HOST, Served, Wants};
 use crate::registry::{docker_config, in_label};
 
-const FAST_RHYTHM: Rhythm = Rhythm {
-    moved: Duration::from_millis(50),
+const FAST_RHYTHM: ReadSchedule = ReadSchedule {
+    tag_interval: Duration::from_millis(50),
     first_retry: Duration::from_millis(50),
     last_retry: Duration::from_millis(100),
-    at_once: 2,
+    max_concurrent: 2,
 };
 
 /// A controller whose watches run in the background, and whose reconciles are started by the test.
@@ -36,9 +36,9 @@ impl Controller {
         Self::start_at(cluster, client, namespace, registry, FAST_RHYTHM)
     }
 
-    fn start_at(cluster: &Cluster, client: &Client, namespace: &Namespace, registry: &Served, rhythm: Rhythm) -> Self {
+    fn start_at(cluster: &Cluster, client: &Client, namespace: &Namespace, registry: &Served, schedule: ReadSchedule) -> Self {
         let server = server(cluster, client.clone());
-        let bases = Bases::new(registry.registry(), ClusterLogins::new(server.clone()), rhythm);
+        let bases = Bases::new(registry.registry(), ClusterCredentials::new(server.clone()), schedule);
         let family = LlamaStack::following(&Installation::default(), None, Some(bases));
         let context = Arc::new(ReconcileContext::new(&family, server, "test"));
         let (enqueued, stop) = (context.queue.stream().boxed(), CancellationToken::new());
@@ -128,12 +128,12 @@ async fn fr_027f_moved_tag_updates_image_and_config() {
     assert!(base_config(&namespace, &status).await.contains("distro_name: first"));
 
     // FR-020b: when the tag moves, image and configuration change together.
-    let moved = registry.push("a/b", "1", in_label("second"), &[]);
-    let is_new = |status: &Value| status["resolvedDistribution"]["image"].as_str().unwrap().ends_with(&moved);
+    let tag_interval = registry.push("a/b", "1", in_label("second"), &[]);
+    let is_new = |status: &Value| status["resolvedDistribution"]["image"].as_str().unwrap().ends_with(&tag_interval);
     let status = controller.until(is_new).await;
     let now = deployment(&namespace).await.unwrap();
     assert_eq!(now.metadata.generation, Some(2), "image and configuration must change in one write");
-    assert_eq!(image(now), format!("{HOST}/a/b:1@{moved}"));
+    assert_eq!(image(now), format!("{HOST}/a/b:1@{tag_interval}"));
     assert!(base_config(&namespace, &status).await.contains("distro_name: second"));
 
     // FR-027i: the content of a digest is read once, however often the object is reconciled.
@@ -159,7 +159,7 @@ async fn registry_outage_at_start_keeps_deployment() {
     let unusable = |status: &Value| condition(status, "SpecAccepted")["reason"] == "ImageLabelsUnusable";
     let status = controller.until(unusable).await;
     let message = condition(&status, "SpecAccepted")["message"].as_str().unwrap();
-    assert!(message.contains("answered 503") && message.contains("keeps the configuration"), "{message}");
+    assert!(message.contains("answered HTTP 503") && message.contains("keeps its current configuration"), "{message}");
     assert!(config_is_generated(&status), "the running configuration was generated for this spec");
     let after = deployment(&namespace).await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
@@ -185,7 +185,7 @@ async fn fr_027h_added_pull_secret_is_used_immediately() {
     registry.guard(Wants::Token, "the-user", "the-password");
     create_with_image(&admin, &namespace, None).await;
     let unreached = Duration::from_secs(3600);
-    let slow = Rhythm { moved: unreached, first_retry: unreached, last_retry: unreached, at_once: 2 };
+    let slow = ReadSchedule { tag_interval: unreached, first_retry: unreached, last_retry: unreached, max_concurrent: 2 };
     let mut controller = Controller::start_at(cluster, &admin, &namespace, &registry, slow);
     controller.until(|status| condition(status, "SpecAccepted")["reason"] == "ImageLabelsUnusable").await;
 

@@ -114,7 +114,10 @@ fn errors_name_file_document_and_path() {
 #[test]
 fn errors_use_paths_of_the_given_version() {
     let run = run_on(&OLD_STACK.replace("9000", "70000").replace("starter", "unheard-of"), &["validate"]);
-    run.assert_refused(1, "cr.yaml: document 1: spec.server.containerSpec.port: 70000 is not a port. Use a number");
+    run.assert_refused(
+        1,
+        "cr.yaml: document 1: spec.server.containerSpec.port: 70000 is not a valid port. Use a number",
+    );
     run.assert_refused(1, "cr.yaml: document 1: spec.server.distribution.name: Unknown distribution \"unheard-of\".");
     assert!(!run.err.contains("networking"), "{}", run.err);
     let annotation = r#"  annotations:

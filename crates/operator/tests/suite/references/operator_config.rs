@@ -1,7 +1,7 @@
 //! The operator's own ConfigMap, changed while the operator runs.
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use steersman_plan::llamastack::{FORMER_NAMESPACE, OPERATOR_CONFIG};
+use steersman_plan::llamastack::{GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG};
 
 use super::*;
 
@@ -24,7 +24,7 @@ async fn operator_config_changes_apply_at_runtime() {
     let Some(env) = test_env("operator-config").await else { return };
     let admin = env.admin.clone();
     remove_config(&admin, NAMESPACE).await;
-    remove_config(&admin, FORMER_NAMESPACE).await;
+    remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
     let set_config = async |data: Value| env.apply_config_map(NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     let spec = json!({ "distribution": { "name": "starter" },
         "resources": { "models": [{ "name": "m", "provider": "openai" }] } });
@@ -52,8 +52,10 @@ async fn operator_config_changes_apply_at_runtime() {
     // Invalid YAML changes nothing and is reported. An invalid image is ignored and reported.
     set_config(json!({ "image-overrides": "starter: [" })).await;
     for name in ["generated", "plain"] {
-        env.until_condition(name, "SpecAccepted", |found| mentions(found, "key image-overrides: this is not YAML"))
-            .await;
+        env.until_condition(name, "SpecAccepted", |found| {
+            mentions(found, "key image-overrides: the value is not YAML")
+        })
+        .await;
     }
     assert_eq!(generation("generated").await, Some(2));
     set_config(json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}\npostgres-demo: 'no image'"),
@@ -63,7 +65,7 @@ async fn operator_config_changes_apply_at_runtime() {
     for name in ["generated", "plain"] {
         let policy = format!("{name}-network-policy");
         wait::until(policies.clone(), &policy, "exists", wait::LIMIT, |_| true).await.unwrap();
-        env.until_condition(name, "SpecAccepted", |found| !mentions(found, "this is not YAML")).await;
+        env.until_condition(name, "SpecAccepted", |found| !mentions(found, "the value is not YAML")).await;
     }
     assert_eq!(generation("generated").await, Some(2));
     set_config(json!({ "image-overrides": "starter: 'no image'" })).await;
@@ -86,12 +88,12 @@ async fn restarted_operator_keeps_overridden_images() {
     let Some(env) = test_env("restarted").await else { return };
     let admin = env.admin.clone();
     remove_config(&admin, NAMESPACE).await;
-    let former = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": FORMER_NAMESPACE } });
+    let former = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": GO_OPERATOR_NAMESPACE } });
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(admin.clone());
     let apply = PatchParams::apply("test").force();
-    namespaces.patch(FORMER_NAMESPACE, &apply, &Patch::Apply(former)).await.unwrap();
+    namespaces.patch(GO_OPERATOR_NAMESPACE, &apply, &Patch::Apply(former)).await.unwrap();
     let data = json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}") });
-    env.apply_config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+    env.apply_config_map(GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     env.create("plain", plain_spec()).await;
     for _ in 0..2 {
         let controller = env.run(&env.account().await, Scope::Cluster);
@@ -107,13 +109,13 @@ async fn restarted_operator_keeps_overridden_images() {
     }
     // An operator that starts with an invalid ConfigMap keeps the Deployment as it is.
     let data = json!({ "image-overrides": "starter: [" });
-    env.apply_config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+    env.apply_config_map(GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     let controller = env.run(&env.account().await, Scope::Cluster);
-    let wrong = |found: &Value| found["message"].as_str().unwrap().contains("this is not YAML");
+    let wrong = |found: &Value| found["message"].as_str().unwrap().contains("the value is not YAML");
     env.until_condition("plain", "SpecAccepted", wrong).await;
     let live = env.namespace.all::<Deployment>().get("plain").await.unwrap();
     assert_eq!(live.metadata.generation, Some(1));
-    remove_config(&admin, FORMER_NAMESPACE).await;
+    remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
     env.until_deployment("plain", "has the shipped image", |template| *image(template) == SHIPPED_IMAGE).await;
     env.stop(controller).await;
 }

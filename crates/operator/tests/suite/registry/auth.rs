@@ -26,13 +26,13 @@ async fn pull_secret_authenticates_by_token_or_password() {
         let error = registry.labelled(&image, &credentials(HOST, "puller", "wrong")).await.unwrap_err().to_string();
         assert_eq!(
             error,
-            "registry registry.test does not accept the credentials of the pull secrets for a/b (401); renew the Secret that \
-             imagePullSecrets of the server's service account names"
+            "registry registry.test rejects the credentials of the pull secrets for a/b (HTTP 401); update the Secret \
+             in imagePullSecrets of the server's service account"
         );
         // The cache does not hand out labels to a caller without credentials.
         let error = registry.labelled(&image, &Credentials::default()).await.unwrap_err();
         assert!(matches!(error, RegistryError::NoCredentials { code: 401, .. }), "{error}");
-        assert!(error.to_string().contains("name a Secret of type kubernetes.io/dockerconfigjson"), "{error}");
+        assert!(error.to_string().contains("add a Secret of type kubernetes.io/dockerconfigjson"), "{error}");
         // Credentials of another host are not sent.
         served.asked();
         registry.labelled(&image, &credentials("other.test", "puller", "secret-password")).await.unwrap_err();
@@ -52,7 +52,7 @@ async fn another_registry_cannot_read_cached_labels() {
     registry.labelled(&format!("{HOST}/a/b:1"), &Credentials::default()).await.unwrap();
     evil.push("a/b", &digest, in_label("evil"), &[]);
     let error = registry.labelled(&format!("evil.test/a/b@{digest}"), &Credentials::default()).await.unwrap_err();
-    assert!(error.to_string().ends_with("its content does not have its digest"), "{error}");
+    assert!(error.to_string().ends_with("its content does not match its digest"), "{error}");
 }
 
 #[tokio::test]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use steersman::llamastack::oci::{Bases, Gathered, Logins, Rhythm, Want};
-use steersman_plan::llamastack::config::base::Source;
-use steersman_plan::oci::{Choice, Credentials, LabelsSeen, choose};
+use steersman::llamastack::oci::{Bases, PullCredentials, CredentialSource, ReadSchedule, ImageRequest};
+use steersman_plan::llamastack::config::base::BaseSource;
+use steersman_plan::oci::{Choice, Credentials, ObservedLabels, choose};
 use steersman_reconcile::NamespacedName;
 use steersman_testkit::wait;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -20,26 +20,26 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use super::served::{HOST, Served, TOKEN, Wants};
 use super::{credentials, in_label};
 
-const FAST_INTERVALS: Rhythm = Rhythm {
-    moved: Duration::from_millis(20),
+const FAST_INTERVALS: ReadSchedule = ReadSchedule {
+    tag_interval: Duration::from_millis(20),
     first_retry: Duration::from_millis(20),
     last_retry: Duration::from_millis(40),
-    at_once: 2,
+    max_concurrent: 2,
 };
 
-/// Logins with the same credentials for every image.
+/// CredentialSource with the same credentials for every image.
 #[derive(Clone, Default)]
-struct FixedLogins(Arc<Mutex<Credentials>>);
+struct FixedCredentials(Arc<Mutex<Credentials>>);
 
-impl Logins for FixedLogins {
-    fn of<'a>(&'a self, _: &'a Want) -> BoxFuture<'a, Gathered> {
+impl CredentialSource for FixedCredentials {
+    fn of<'a>(&'a self, _: &'a ImageRequest) -> BoxFuture<'a, PullCredentials> {
         let credentials = self.0.lock().unwrap().clone();
-        async move { Gathered { credentials, remarks: vec!["the pull secret \"old\" does not exist".to_owned()] } }
+        async move { PullCredentials { credentials, remarks: vec!["the pull secret \"old\" does not exist".to_owned()] } }
             .boxed()
     }
 }
 
-fn start_bases(served: &Served, logins: &FixedLogins, limit: Duration) -> (Bases, DropGuard) {
+fn start_bases(served: &Served, logins: &FixedCredentials, limit: Duration) -> (Bases, DropGuard) {
     let bases = Bases::new(served.registry_within(limit), logins.clone(), FAST_INTERVALS);
     let stop = CancellationToken::new();
     let (running, until) = (bases.clone(), stop.clone());
@@ -47,8 +47,8 @@ fn start_bases(served: &Served, logins: &FixedLogins, limit: Duration) -> (Bases
     (bases, stop.drop_guard())
 }
 
-fn want(name: &str) -> Want {
-    Want {
+fn want(name: &str) -> ImageRequest {
+    ImageRequest {
         namespace: "here".to_owned(),
         name: name.to_owned(),
         image: format!("{HOST}/a/b:1"),
@@ -58,10 +58,10 @@ fn want(name: &str) -> Want {
 }
 
 /// Waits for changes until the labels that an object sees are as expected, and returns them.
-async fn wait_for_labels(bases: &Bases, want: &Want, expected: impl Fn(&LabelsSeen) -> bool) -> LabelsSeen {
+async fn wait_for_labels(bases: &Bases, want: &ImageRequest, expected: impl Fn(&ObservedLabels) -> bool) -> ObservedLabels {
     let expected_labels = async {
         loop {
-            let labels = bases.seen(want);
+            let labels = bases.observe(want);
             if expected(&labels) {
                 return labels;
             }
@@ -71,9 +71,9 @@ async fn wait_for_labels(bases: &Bases, want: &Want, expected: impl Fn(&LabelsSe
     tokio::time::timeout(wait::LIMIT, expected_labels).await.expect("the labels change in time")
 }
 
-fn base_and_remark(labels: &LabelsSeen) -> Option<(&str, Option<&str>)> {
+fn base_and_remark(labels: &ObservedLabels) -> Option<(&str, Option<&str>)> {
     match labels {
-        LabelsSeen::Found { base: Ok(Some(base)), remark, .. } => {
+        ObservedLabels::Found { base: Ok(Some(base)), remark, .. } => {
             Some((base.config["distro_name"].as_str().unwrap(), remark.as_deref()))
         }
         _ => None,
@@ -84,24 +84,24 @@ fn base_and_remark(labels: &LabelsSeen) -> Option<(&str, Option<&str>)> {
 async fn labels_are_read_in_the_background() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
-    let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
-    assert_eq!(bases.seen(&want("one")), LabelsSeen::Awaited);
-    assert_eq!(bases.seen(&want("two")), LabelsSeen::Awaited);
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::LIMIT);
+    assert_eq!(bases.observe(&want("one")), ObservedLabels::Pending);
+    assert_eq!(bases.observe(&want("two")), ObservedLabels::Pending);
     let changed = tokio::time::timeout(wait::LIMIT, bases.changed()).await.unwrap();
     assert_eq!(changed, ["one", "two"].map(|name| NamespacedName::new("here", name)).into());
-    assert_eq!(base_and_remark(&bases.seen(&want("one"))), Some(("x", None)));
+    assert_eq!(base_and_remark(&bases.observe(&want("one"))), Some(("x", None)));
 }
 
 #[tokio::test]
 async fn moved_tag_enqueues_its_objects() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("first"), &[]);
-    let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::LIMIT);
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("first", None))).await;
     let digest = served.push("a/b", "1", in_label("second"), &[]);
     let labels =
         wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("second", None))).await;
-    assert!(matches!(labels, LabelsSeen::Found { digest: found, .. } if found == digest));
+    assert!(matches!(labels, ObservedLabels::Found { digest: found, .. } if found == digest));
 }
 
 #[tokio::test]
@@ -109,15 +109,16 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("late"), &[]);
     served.change(|state| state.fails = Some(503));
-    let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
-    let labels = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, LabelsSeen::Silent { .. })).await;
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::LIMIT);
+    let labels = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Unavailable { .. })).await;
     let Choice::Use { resolved, remark: Some(remark) } = choose(Some("starter"), &labels, None) else {
         panic!("no base: {labels:?}")
     };
     assert_eq!(resolved.source, Source::Embedded);
     assert_eq!(
         remark,
-        "the labels of image registry.test/a/b:1 cannot be read: registry registry.test answered 503 when asked for 1 (the \
+        "the labels of image registry.test/a/b:1 cannot be read: registry registry.test answered HTTP 503 to the \
+         request for 1 (the \
          pull secret \"old\" does not exist)"
     );
     // A server that already runs with the base of the labels keeps it after a restart of the operator.
@@ -132,18 +133,18 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
 async fn last_labels_are_kept_while_registry_fails() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("kept"), &[]);
-    let (bases, _running) = start_bases(&served, &FixedLogins::default(), Duration::from_millis(500));
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), Duration::from_millis(500));
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("kept", None))).await;
     served.change(|state| state.hangs = true);
-    let slow = |remark: &str| remark.contains("did not give the labels of the image within 500ms");
-    let keeps_base_with = |labels: &LabelsSeen, is_expected: &dyn Fn(&str) -> bool| {
+    let slow = |remark: &str| remark.contains("did not return the labels of the image within 500ms");
+    let keeps_base_with = |labels: &ObservedLabels, is_expected: &dyn Fn(&str) -> bool| {
         assert_eq!(base_and_remark(labels).unwrap().0, "kept");
         base_and_remark(labels).unwrap().1.is_some_and(is_expected)
     };
     wait_for_labels(&bases, &want("one"), |labels| keeps_base_with(labels, &slow)).await;
     served.change(|state| (state.hangs, state.fails) = (false, Some(500)));
     let labels = wait_for_labels(&bases, &want("one"), |labels| {
-        keeps_base_with(labels, &|remark| remark.contains("answered 500"))
+        keeps_base_with(labels, &|remark| remark.contains("answered HTTP 500"))
     })
     .await;
     let Choice::Use { resolved, remark } = choose(Some("starter"), &labels, Some(Source::OciLabel)) else {
@@ -159,12 +160,12 @@ async fn last_labels_are_kept_while_registry_fails() {
 async fn forgotten_object_causes_no_requests() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
-    let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::LIMIT);
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
     bases.forget("here", "one");
     // The image of another object is requested several times meanwhile, the forgotten one is not.
     served.push("c/d", "1", in_label("other"), &[]);
-    let other = Want { image: format!("{HOST}/c/d:1"), ..want("two") };
+    let other = ImageRequest { image: format!("{HOST}/c/d:1"), ..want("two") };
     wait_for_labels(&bases, &other, |labels| base_and_remark(labels).is_some()).await;
     served.asked();
     for name in ["second", "third"] {
@@ -207,14 +208,14 @@ async fn logs_and_messages_hold_no_credentials() {
     served.push("a/b", "1", in_label("x"), &[]);
     served.guard(Wants::Token, "the-user", "the-password");
     served.change(|state| state.redirects_blobs = true);
-    let logins = FixedLogins(Arc::new(Mutex::new(credentials(HOST, "the-user", "the-wrong-password"))));
+    let logins = FixedCredentials(Arc::new(Mutex::new(credentials(HOST, "the-user", "the-wrong-password"))));
     let (bases, _running) = start_bases(&served, &logins, wait::LIMIT);
-    let silent = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, LabelsSeen::Silent { .. })).await;
+    let silent = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Unavailable { .. })).await;
     *logins.0.lock().unwrap() = credentials(HOST, "the-user", "the-password");
     let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
 
     let text = format!("{} {silent:?} {labels:?} {:?}", LOG.take().unwrap(), logins.0.lock().unwrap());
-    assert!(text.contains("does not accept the credentials") && text.contains("the labels of an image were read"));
+    assert!(text.contains("rejects the credentials") && text.contains("read the labels of an image"));
     assert!(text.contains("(secret)"), "the dump shows the credentials redacted");
     let encoded = ["the-user:the-password", "the-user:the-wrong-password"]
         .map(|login| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, login));

@@ -77,7 +77,7 @@ async fn image_index_prefers_amd64_then_arm64() {
     let refused = registry.labelled(&format!("{HOST}/a/b:none"), &Credentials::default()).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "registry registry.test gave an index that cannot be used: it has no image for Linux"
+        "registry registry.test sent an index that cannot be used: it has no image for Linux"
     );
 }
 
@@ -94,8 +94,8 @@ async fn digest_is_cached_and_moved_tag_noticed() {
     assert_eq!(served.asked(), ["HEAD /v2/a/b/manifests/latest"]);
 
     let second = served.push("a/b", "latest", in_label("second"), &[]);
-    let moved = registry.labelled(&image, &none).await.unwrap();
-    assert_eq!((distro(&moved), &moved.digest), ("second", &second));
+    let tag_interval = registry.labelled(&image, &none).await.unwrap();
+    assert_eq!((distro(&tag_interval), &tag_interval.digest), ("second", &second));
     served.asked();
 
     let pinned = registry.labelled(&format!("{HOST}/a/b:latest@{first}"), &none).await.unwrap();
@@ -145,7 +145,7 @@ async fn invalid_labels_fall_back_to_embedded_base() {
         ("absent", file("other.yaml"), "config.yaml", "the layer has no such file"),
         ("outside", file("../config.yaml"), "config.yaml", "the layer has no such file"),
         ("outside-deep", file("etc/../../config.yaml"), "config.yaml", "the layer has no such file"),
-        ("path", file("config.yaml"), "../config.yaml", "names no file inside a layer"),
+        ("path", file("config.yaml"), "../config.yaml", "is not the path of a file in a layer"),
         ("link", link, "config.yaml", "it is not a regular file in this layer"),
         (
             "long",

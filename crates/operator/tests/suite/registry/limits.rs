@@ -98,14 +98,14 @@ async fn content_with_wrong_digest_is_refused() {
     let error = served.registry().labelled(&image, &Credentials::default()).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "registry registry.test gave a manifest that cannot be used: its content does not have its digest"
+        "registry registry.test sent a manifest that cannot be used: its content does not match its digest"
     );
     // This digest would lead to another path of the registry.
     served.manifest("a/b", "2", &json!({ "mediaType": kind, "config": { "digest": "../../../token" } }));
     assert!(read_error(&served, "2").await.contains("its digest is not like sha256:<64 hex digits>"));
     served.manifest("a/b", "3", &json!({ "mediaType": kind }));
     assert!(
-        read_error(&served, "3").await.ends_with("gave a manifest that cannot be used: it is not that of an image")
+        read_error(&served, "3").await.ends_with("sent a manifest that cannot be used: it does not describe an image")
     );
 }
 
@@ -116,7 +116,7 @@ async fn hanging_registry_times_out() {
     let image = format!("{HOST}/a/b:1");
     let limit = Duration::from_millis(50);
     let error = served.registry_within(limit).labelled(&image, &Credentials::default()).await.unwrap_err();
-    assert_eq!(error.to_string(), "registry registry.test did not give the labels of the image within 50ms");
+    assert_eq!(error.to_string(), "registry registry.test did not return the labels of the image within 50ms");
     let http = Http::new(HttpSettings { answer: limit, ..served.settings() }).unwrap();
     let registry = Registry::new(http, Duration::from_secs(20));
     let error = registry.labelled(&image, &Credentials::default()).await.unwrap_err();
@@ -126,10 +126,10 @@ async fn hanging_registry_times_out() {
 #[tokio::test]
 async fn errors_do_not_quote_the_registry() {
     let served = Served::start().await;
-    let missing = "registry registry.test has no 9 in a/b (404); check the image's name and tag";
+    let missing = "registry registry.test has no 9 in a/b (HTTP 404); check the name and the tag of the image";
     assert_eq!(read_error(&served, "9").await, missing);
     served.change(|state| state.fails = Some(503));
-    assert_eq!(read_error(&served, "9").await, "registry registry.test answered 503 when asked for 9");
+    assert_eq!(read_error(&served, "9").await, "registry registry.test answered HTTP 503 to the request for 9");
     let bad = served.registry().labelled("registry.test/UPPER:1", &Credentials::default()).await.unwrap_err();
     assert!(
         bad.to_string().starts_with("\"registry.test/UPPER:1\" is not an image reference: the repository"),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman::llamastack::oci::{ClusterLogins, Gathered, Logins, Want, rules};
+use steersman::llamastack::oci::{ClusterCredentials, PullCredentials, CredentialSource, ImageRequest, rules};
 use steersman_plan::oci::{Login, Reference, TYPE_DOCKERCONFIGJSON};
 use steersman_testkit::{Flavour, shared, wait};
 
@@ -14,7 +14,7 @@ use crate::server::server;
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// The passwords for an image, in the order in which they would be tried.
-fn passwords(gathered: &Gathered) -> Vec<String> {
+fn passwords(gathered: &PullCredentials) -> Vec<String> {
     let image = Reference::parse(&format!("{HOST}/a/b:1")).unwrap();
     let password = |login: &Login| match login {
         Login::Password { password, .. } => Some(password.reveal().clone()),
@@ -61,8 +61,8 @@ async fn pod_pull_secrets_override_the_accounts() {
     let operator = cluster.service_account(namespace.name(), "operator").await.unwrap();
     let namespaced = Some(namespace.name());
     wait::until_allowed(&operator, "get", "", "serviceaccounts", namespaced).await.unwrap();
-    let logins = ClusterLogins::new(server(cluster, operator));
-    let want = |account: &str, pull_secrets: &[&str]| Want {
+    let logins = ClusterCredentials::new(server(cluster, operator));
+    let want = |account: &str, pull_secrets: &[&str]| ImageRequest {
         namespace: namespace.name().to_owned(),
         name: "one".to_owned(),
         image: format!("{HOST}/a/b:1"),

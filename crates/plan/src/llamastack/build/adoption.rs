@@ -11,29 +11,29 @@ use crate::llamastack::snapshot::{ObservedDeployment, Snapshot};
 use crate::llamastack::{fields, names};
 
 /// A Deployment that keeps the pod template of an earlier operator.
-pub struct Kept<'a> {
+pub struct AdoptedTemplate<'a> {
     pub live: &'a ObservedDeployment,
     /// Value of the label `steersman.dev/adopted`.
-    pub mark: String,
+    pub label: String,
 }
 
 /// Keeps the template from the adoption until the inputs of the pods change.
-pub fn kept<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<Kept<'a>> {
+pub fn adopted_template<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<AdoptedTemplate<'a>> {
     let live = snapshot.deployment.as_ref().filter(|live| live.template.is_object())?;
     let several = fields::replicas(&snapshot.object.spec) > 1;
-    let marks = [several, !several].map(|several| mark(snapshot, setup, several));
-    let known = marks.iter().find(|mark| live.adopted.as_ref() == Some(*mark));
-    let mark = known.or(marks.first().filter(|_| live.legacy))?.clone();
-    Some(Kept { live, mark })
+    let labels = [several, !several].map(|several| label(snapshot, setup, several));
+    let known = labels.iter().find(|label| live.adopted.as_ref() == Some(*label));
+    let label = known.or(labels.first().filter(|_| live.legacy))?.clone();
+    Some(AdoptedTemplate { live, label })
 }
 
 /// Hashes the inputs of the pods, not the template: a newer version may render the template differently, which is no
 /// reason for a restart. The spec counts in its v1alpha1 form, from which earlier operators made the pods, plus the
 /// v1alpha2 inputs that are present. `several` records whether there was more than one replica at the adoption; scaling
 /// must not restart running pods.
-fn mark(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
+fn label(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
     let object = &snapshot.object;
-    let mut server = json!(object.former.server);
+    let mut server = json!(object.v1alpha1.server);
     // Neither field affects a pod.
     for path in ["autoscaling", "podDisruptionBudget"] {
         server.as_object_mut().map(|server| server.remove(path));
@@ -41,29 +41,29 @@ fn mark(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
     if let Some(Value::Object(storage)) = server.get_mut("storage") {
         storage.remove("size");
     }
-    let mut asked = json!({ "server": server, "image": setup.image, "several": several });
+    let mut inputs = json!({ "server": server, "image": setup.image, "several": several });
     let external = external_providers(&object.spec);
-    let beyond = [
+    let v1alpha2_inputs = [
         ("config", setup.config.as_ref().map(|config| json!(config.hash))),
         ("trust", setup.bundle.as_ref().map(|bundle| json!(bundle.hash))),
         ("certificate", fields::certificate(&object.spec).map(|secret| json!(secret))),
         ("secrets", setup.generated.as_ref().map(|generated| json!(generated.env))),
         ("external", (!external.is_empty()).then(|| json!(external))),
     ];
-    for (name, value) in beyond {
+    for (name, value) in v1alpha2_inputs {
         if let Some(value) = value {
-            asked[name] = value;
+            inputs[name] = value;
         }
     }
-    content_hash::hex(&content_hash::sorted(&asked).to_string())[..16].to_owned()
+    content_hash::hex(&content_hash::sorted(&inputs).to_string())[..16].to_owned()
 }
 
-/// Reports where the kept template differs from the one that this version would write: the spec may have changed while
+/// Reports where the adopted template differs from the one that this version would write: the spec may have changed while
 /// no operator was running.
-pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Finding> {
+pub fn finding(adopted: &AdoptedTemplate<'_>, object: &str, template: &Value) -> Option<Finding> {
     let mut template = template.clone();
     // Operators hash the same content differently; the adoption hash already covers it.
-    let live = kept.live.template.pointer("/metadata/annotations").and_then(Value::as_object);
+    let live = adopted.live.template.pointer("/metadata/annotations").and_then(Value::as_object);
     let wanted = template.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
     for (name, value) in wanted.into_iter().flatten() {
         if let Some(theirs) = live.and_then(|live| live.get(name)) {
@@ -71,7 +71,7 @@ pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Findin
         }
     }
     let mut places = Vec::new();
-    differences(&template, &kept.live.template, "spec.template", &mut places);
+    differences(&template, &adopted.live.template, "spec.template", &mut places);
     let shown = match places.len() {
         0 => return None,
         more if more > SHOWN => format!("{} and {} more", places[..SHOWN].join(", "), more - SHOWN),
@@ -81,12 +81,12 @@ pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Findin
     Some(Finding::info(
         "AdoptedPodsKept",
         format!(
-            "Deployment {deployment} was made by an earlier operator, and its pods stay as they are although Steersman would \
-             write {shown} otherwise."
+            "Deployment {deployment} was created by an earlier operator. Its pods are not restarted, although \
+             Steersman would set {shown} differently."
         ),
         format!(
-            "They follow the next change of what the server is made from. To have it now, at the price of a restart: kubectl \
-             label deployment {deployment} {ADOPTED_LABEL}-"
+            "The pods are updated with the next change that affects them. To update them now, which restarts the \
+             server: kubectl label deployment {deployment} {ADOPTED_LABEL}-"
         ),
     ))
 }
@@ -101,7 +101,7 @@ fn differences(wanted: &Value, live: &Value, path: &str, found: &mut Vec<String>
         (Value::Object(wanted), Value::Object(live)) => {
             for (key, value) in wanted {
                 match live.get(key) {
-                    Some(there) => differences(value, there, &format!("{path}.{key}"), found),
+                    Some(live) => differences(value, live, &format!("{path}.{key}"), found),
                     None if !is_nothing(value) => found.push(format!("{path}.{key}")),
                     None => {}
                 }

@@ -17,7 +17,7 @@ use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 /// The key of the bundle, and the default key of a ConfigMap in the spec.
 pub const KEY: &str = "ca-bundle.crt";
 /// The ConfigMap that Open Data Hub maintains in every namespace.
-pub const CLUSTER: &str = "odh-trusted-ca-bundle";
+pub const CLUSTER_BUNDLE: &str = "odh-trusted-ca-bundle";
 
 const KEY_LIMIT: usize = 253;
 const SIZE_LIMIT: usize = 10_485_760;
@@ -26,7 +26,7 @@ const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
 /// A bundle with an empty name counts as unset.
-pub fn named(spec: &LlamaStackDistributionSpec) -> Option<&CaBundle> {
+pub fn reference(spec: &LlamaStackDistributionSpec) -> Option<&CaBundle> {
     let bundle = spec.networking.as_ref()?.tls.as_ref()?.ca_bundle.as_ref()?;
     Some(bundle).filter(|bundle| !bundle.config_map_name.is_empty())
 }
@@ -38,7 +38,7 @@ pub fn keys(bundle: &CaBundle) -> Vec<String> {
 /// All certificates as one PEM text. None: no certificates besides those of the image.
 pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     let mut certificates = Vec::new();
-    let named = named(&snapshot.object.spec);
+    let named = reference(&snapshot.object.spec);
     if let Some(bundle) = named {
         let keys = keys(bundle);
         keys.iter().try_for_each(|key| valid_key(key))?;
@@ -51,7 +51,7 @@ pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     // A bad key in the cluster's ConfigMap is skipped: the user did not ask for it.
     let offered = snapshot.trust.cluster.iter().flatten();
     certificates.extend(offered.filter_map(|(key, text)| read(key, text).ok()).flatten());
-    let fewer = "Name fewer keys, or take out certificates that the server does not need.";
+    let fewer = "Use fewer keys, or remove certificates that the server does not need.";
     let size = certificates.iter().map(String::len).sum::<usize>();
     if size > SIZE_LIMIT {
         let message =
@@ -65,7 +65,7 @@ pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     }
     if certificates.is_empty() && named.is_some() {
         let message = "failed to find valid certificates in CA bundle ConfigMaps".to_owned();
-        return Err(invalid_bundle(message, "Put at least one certificate in PEM form into the ConfigMap."));
+        return Err(invalid_bundle(message, "Put at least one PEM certificate into the ConfigMap."));
     }
     Ok((!certificates.is_empty()).then(|| certificates.join("\n")))
 }
@@ -85,7 +85,7 @@ fn valid_key(key: &str) -> Result<(), FieldError> {
             path!(spec.networking.tls.caBundle.configMapKeys),
             reason::INVALID,
             format!("failed to validate CA bundle ConfigMap keys: {why}"),
-            "Name keys as they stand in the ConfigMap, such as ca-bundle.crt.",
+            "Use keys of the ConfigMap, such as ca-bundle.crt.",
         ))
     };
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -115,7 +115,7 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
         let der = STANDARD.decode(packed).ok().filter(|der| is_certificate(der)).ok_or_else(|| {
             let message =
                 format!("failed to parse X.509 certificate from key '{key}': certificate {}", found.len() + 1);
-            invalid_bundle(message, "Replace it in the ConfigMap by a certificate in PEM form.")
+            invalid_bundle(message, "Replace it in the ConfigMap with a PEM certificate.")
         })?;
         let encoded = STANDARD.encode(&der);
         let lines: Vec<&str> =
@@ -125,7 +125,10 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
     }
     if found.is_empty() && !text.trim().is_empty() {
         let message = format!("failed to find valid certificates in CA bundle key '{key}'");
-        return Err(invalid_bundle(message, "Put certificates in PEM form under this key, or do not name it."));
+        return Err(invalid_bundle(
+            message,
+            "Put PEM certificates under this key, or list other keys in configMapKeys.",
+        ));
     }
     Ok(found)
 }

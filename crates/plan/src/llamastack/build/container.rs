@@ -48,7 +48,7 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
     let words = |of: fn(&Overrides) -> &Option<Vec<String>>| {
         overrides.and_then(|given| of(given).clone()).filter(|words| !words.is_empty())
     };
-    let name = object.former.container_name.clone().filter(|name| !name.is_empty());
+    let name = object.v1alpha1.container_name.clone().filter(|name| !name.is_empty());
     let secure = fields::certificate(spec).is_some();
     let env_file = setup.generated.as_ref().and_then(|generated| generated.pod.env_file);
     // Without a mounted configuration (generated or the user's), the image's own command starts the server.

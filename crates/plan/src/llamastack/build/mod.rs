@@ -40,7 +40,7 @@ pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
     let config = setup.config.as_ref();
     let written = config.and_then(|config| Some((config, config.text.as_deref()?)));
     let ours = written.map(|(config, _)| config.name.as_str());
-    let kept = configmap::kept(snapshot, ours, &setup.mounts(&object.name));
+    let kept = configmap::retained(snapshot, ours, &setup.mounts(&object.name));
     let exposed = |way: bool| fields::exposed(spec).filter(|_| way);
     let before = [
         fields::storage(spec).map(|storage| Write::CreateOnce(volume_claim(object, storage))),
@@ -98,9 +98,9 @@ fn deployment(snapshot: &Snapshot, setup: &Setup) -> DynamicObject {
         spec["replicas"] = replicas.into();
     }
     let mut deployment = child::<Deployment>(object, names::deployment(&object.name), json!({ "spec": spec }));
-    if let Some(kept) = adoption::kept(snapshot, setup) {
+    if let Some(kept) = adoption::adopted_template(snapshot, setup) {
         deployment.data["spec"]["template"] = kept.live.template.clone();
-        deployment.metadata.labels.get_or_insert_default().insert(ADOPTED_LABEL.to_owned(), kept.mark);
+        deployment.metadata.labels.get_or_insert_default().insert(ADOPTED_LABEL.to_owned(), kept.label);
         // The kept template is from the snapshot. A change since then must be a conflict, not be undone.
         deployment.metadata.resource_version.clone_from(&kept.live.resource_version);
     }

@@ -57,7 +57,7 @@ fn pod(object: &ObservedObject, setup: &Setup) -> PodSpec {
         volumes: Some(volumes(object, setup)),
         // The constraints do not depend on the number of replicas, so that scaling does not restart running pods.
         topology_spread_constraints: spread.or_else(|| Some(spread_constraints(&object.name))),
-        affinity: Some(apart(&object.name)),
+        affinity: Some(anti_affinity(&object.name)),
         termination_grace_period_seconds: overrides.and_then(|pod| pod.termination_grace_period_seconds),
         ..Default::default()
     }
@@ -123,7 +123,7 @@ fn spread_constraints(object: &str) -> Vec<TopologySpreadConstraint> {
         .to_vec()
 }
 
-fn apart(object: &str) -> Affinity {
+fn anti_affinity(object: &str) -> Affinity {
     let term = PodAffinityTerm {
         label_selector: Some(matching(names::instance(object))),
         topology_key: HOST.to_owned(),

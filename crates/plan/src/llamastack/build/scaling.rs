@@ -39,7 +39,7 @@ pub fn wanted_replicas(snapshot: &Snapshot, live: &ObservedDeployment) -> i32 {
     replicas(snapshot).or(live.replicas).unwrap_or(1)
 }
 
-pub fn fewest(spec: &LlamaStackDistributionSpec, autoscaling: &Autoscaling) -> i32 {
+pub fn min_replicas(spec: &LlamaStackDistributionSpec, autoscaling: &Autoscaling) -> i32 {
     autoscaling.min_replicas.unwrap_or(1).max(fields::replicas(spec)).max(1)
 }
 
@@ -54,7 +54,7 @@ pub fn autoscaler(object: &ObservedObject, autoscaling: &Autoscaling) -> Dynamic
     let metrics: Vec<Value> = [("cpu", cpu), ("memory", memory)].into_iter().filter_map(metric).collect();
     let spec = json!({
         "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": names::deployment(&object.name) },
-        "minReplicas": fewest(&object.spec, autoscaling),
+        "minReplicas": min_replicas(&object.spec, autoscaling),
         "maxReplicas": autoscaling.max_replicas,
         "metrics": metrics,
     });

@@ -22,7 +22,7 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
         (false, false) => errors.push(error(
             path!(spec.distribution),
             "one of name or image must be specified",
-            "Set name to a distribution that the operator knows, or image to any other.",
+            "Set name to a known distribution, or image to any image.",
             rules::NAME_OR_IMAGE,
         )),
         _ => {}
@@ -35,14 +35,14 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
     ];
     for (section, _, rule) in sections.into_iter().filter(|(_, there, _)| *there && spec.override_config.is_some()) {
         let message = format!("{section} and overrideConfig are mutually exclusive");
-        let remedy = "Remove one of them; what overrideConfig names is used as it is.";
+        let remedy = "Remove one of them. The ConfigMap of overrideConfig is used unchanged.";
         errors.push(error(path!(spec).field(section), &message, remedy, rule));
     }
     let networking = spec.networking.as_ref();
     // The plan reads a port of 0 as unset; it is refused all the same.
     if let Some(port) = networking.and_then(|networking| networking.port).filter(|port| !(1..=65_535).contains(port)) {
-        let remedy = "Use a number from 1024 to 65535, or leave it out for 8321.";
-        let message = format!("{port} is not a port");
+        let remedy = "Use a number from 1024 to 65535, or remove it to use 8321.";
+        let message = format!("{port} is not a valid port");
         errors.push(FieldError::new(path!(spec.networking.port), reason::INVALID, message, remedy));
     }
     let tls = networking.and_then(|networking| networking.tls.as_ref());
@@ -50,7 +50,7 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
         errors.push(error(
             path!(spec.networking.tls.secretName),
             "secretName is required when TLS is enabled",
-            "Name a Secret of type kubernetes.io/tls in the namespace of this object.",
+            "Set it to a Secret of type kubernetes.io/tls in the namespace of this object.",
             rules::TLS_NEEDS_SECRET,
         ));
     }

@@ -21,7 +21,7 @@ pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
         };
         if draft.base.is_some() && !draft.serves(key) {
             let served = draft::list(draft.config.get("apis")).iter().filter_map(Value::as_str);
-            let remedy = format!("Remove it, or name one of {}.", list(served.map(apis::field)));
+            let remedy = format!("Remove it, or use one of {}.", list(served.map(apis::field)));
             draft.ignore(
                 path!(spec.disabled).index(place),
                 format!("the distribution has no API {written:?}, so there is nothing to disable"),
@@ -64,7 +64,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, disabled: &BTreeSet<String>) {
     if before > 0 && names.is_empty() {
         draft.refuse(
             path!(spec.disabled),
-            "every API of the distribution is disabled; a server whose list of APIs is empty serves all of them",
+            "every API of the distribution is disabled, but a server with an empty list of APIs serves all of them",
             message!["Leave at least one API, or set ", path!(spec.workload.replicas), " to 0 to stop the server."],
         );
     }

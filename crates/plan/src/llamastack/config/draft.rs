@@ -4,17 +4,17 @@ use serde_json::{Map, Value};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::{FieldPath, Message};
 
-use super::ids::{self, Known};
+use super::ids::{self, EffectiveId};
 use super::problem::reason;
 use super::secrets::Secrets;
-use super::version::Server;
+use super::version::ServerVersion;
 use super::{Base, FieldError, apis, consistent};
 
 pub(super) struct Draft<'a> {
     pub spec: &'a LlamaStackDistributionSpec,
     /// Without a base, the checks that depend on it are skipped.
     pub base: Option<&'a Base>,
-    pub server: Server,
+    pub server: ServerVersion,
     pub config: Map<String, Value>,
     pub errors: Vec<FieldError>,
     pub remarks: Vec<FieldError>,
@@ -29,7 +29,7 @@ impl<'a> Draft<'a> {
         Self {
             spec,
             base,
-            server: Server::of(base.map_or("", |base| &base.server_version)),
+            server: ServerVersion::of(base.map_or("", |base| &base.server_version)),
             config: base.and_then(|base| base.config.as_object()).cloned().unwrap_or_default(),
             errors: consistent::errors(spec),
             remarks: consistent::remarks(spec),
@@ -62,7 +62,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The ids of an API, as the server sees them.
-    pub fn ids(&self, api: &str) -> Vec<Known> {
+    pub fn ids(&self, api: &str) -> Vec<EffectiveId> {
         self.entries(api).iter().filter_map(id_of).collect()
     }
 
@@ -117,6 +117,6 @@ pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
 }
 
 /// The id of an entry. None: the entry has no id and is switched off.
-pub(super) fn id_of(entry: &Value) -> Option<Known> {
-    text(entry, "provider_id").map(ids::known)
+pub(super) fn id_of(entry: &Value) -> Option<EffectiveId> {
+    text(entry, "provider_id").map(ids::effective)
 }

@@ -43,11 +43,11 @@ pub(super) fn dimension(model: &Model, path: &FieldPath) -> Result<u64, FieldErr
         Some(given) => given
             .as_u64()
             .filter(|length| *length > 0)
-            .ok_or_else(|| refuse(path.field(FIELD), "it has to be a whole number above 0")),
+            .ok_or_else(|| refuse(path.field(FIELD), "it must be a whole number above 0")),
         None => known(&model.name).ok_or_else(|| {
             refuse(
                 path.clone(),
-                "the server does not start with an embedding model of which it does not know how long vectors are",
+                "the vector length of this embedding model is unknown, and the server does not start without it",
             )
         }),
     }

@@ -14,20 +14,20 @@ pub(super) fn of(provider: &Provider) -> &str {
 
 /// An id in a file, after the server has substituted the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct EffectiveId {
     pub id: String,
     /// The variable that must be set for the provider to exist.
-    pub only_with: Option<String>,
+    pub required_variable: Option<String>,
 }
 
 /// `${env.NAME:+id}` is `id` if NAME is set, `${env.NAME:=id}` is `id` unless NAME is set to another value.
-pub(super) fn known(written: &str) -> Known {
-    let always = |id: &str| Known { id: id.to_owned(), only_with: None };
+pub(super) fn effective(written: &str) -> EffectiveId {
+    let always = |id: &str| EffectiveId { id: id.to_owned(), required_variable: None };
     let Some(inner) = written.strip_prefix(OPENING).and_then(|rest| rest.strip_suffix('}')) else {
         return always(written);
     };
     if let Some((variable, id)) = inner.split_once(":+") {
-        return Known { id: id.to_owned(), only_with: Some(variable.to_owned()) };
+        return EffectiveId { id: id.to_owned(), required_variable: Some(variable.to_owned()) };
     }
     always(inner.split_once(":=").map_or(written, |(_, id)| id))
 }

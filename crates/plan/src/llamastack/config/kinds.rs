@@ -2,9 +2,9 @@
 //! ignores a wrong key. A provider that is not listed gets the keys of the specification.
 
 use super::apis::{Api, INFERENCE, SAFETY, TELEMETRY, TOOL_RUNTIME, VECTOR_IO};
-use super::version::Server;
+use super::version::ServerVersion;
 
-pub(super) struct Kind {
+pub(super) struct ProviderKind {
     pub api: Api,
     pub name: &'static str,
     /// `remote` or `inline`.
@@ -21,13 +21,13 @@ pub(super) struct Kind {
     pub exact: bool,
 }
 
-impl Kind {
+impl ProviderKind {
     pub fn type_(&self) -> String {
         format!("{}::{}", self.prefix, self.name)
     }
 
     /// Three providers of servers before 0.4 read `url`.
-    pub fn endpoint(&self, server: &Server) -> Option<&'static str> {
+    pub fn endpoint(&self, server: &ServerVersion) -> Option<&'static str> {
         match self.name {
             "vllm" | "ollama" | "tgi" if server.before(0, 4) => Some("url"),
             _ => self.endpoint,
@@ -55,12 +55,12 @@ impl Kind {
     }
 }
 
-const fn remote(api: Api, name: &'static str, endpoint: Option<&'static str>, secret: Option<&'static str>) -> Kind {
-    Kind { api, name, prefix: "remote", endpoint, secret, namespace: None, file: None, needs: &[], exact: false }
+const fn remote(api: Api, name: &'static str, endpoint: Option<&'static str>, secret: Option<&'static str>) -> ProviderKind {
+    ProviderKind { api, name, prefix: "remote", endpoint, secret, namespace: None, file: None, needs: &[], exact: false }
 }
 
-const fn inline(api: Api, name: &'static str) -> Kind {
-    Kind { prefix: "inline", ..remote(api, name, None, None) }
+const fn inline(api: Api, name: &'static str) -> ProviderKind {
+    ProviderKind { prefix: "inline", ..remote(api, name, None, None) }
 }
 
 const BASE_URL: Option<&str> = Some("base_url");
@@ -69,7 +69,7 @@ const API_KEY: Option<&str> = Some("api_key");
 const API_TOKEN: Option<&str> = Some("api_token");
 
 /// Remote kinds precede inline kinds of the same name: a bare name means the remote one if there is one.
-const KINDS: [Kind; 51] = [
+const KINDS: [ProviderKind; 51] = [
     remote(INFERENCE, "vllm", BASE_URL, API_TOKEN),
     remote(INFERENCE, "ollama", BASE_URL, None),
     remote(INFERENCE, "tgi", BASE_URL, None),
@@ -125,8 +125,8 @@ const KINDS: [Kind; 51] = [
 ];
 
 /// Finds a kind by its bare name or its type (`inline::faiss`).
-pub(super) fn find(api: Api, provider: &str) -> Option<&'static Kind> {
+pub(super) fn find(api: Api, provider: &str) -> Option<&'static ProviderKind> {
     let typed = provider.contains("::");
-    let named = |kind: &Kind| if typed { kind.type_() == provider } else { kind.name == provider };
+    let named = |kind: &ProviderKind| if typed { kind.type_() == provider } else { kind.name == provider };
     KINDS.iter().find(|kind| kind.api == api && named(kind))
 }

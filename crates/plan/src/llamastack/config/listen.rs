@@ -19,8 +19,8 @@ pub(super) fn set(draft: &mut Draft<'_>) {
     if (1..LOWEST_PORT).contains(&port) {
         draft.refuse(
             path!(spec.networking.port),
-            format!("the server refuses ports below {LOWEST_PORT}, and {port} is one"),
-            "Use a higher port; the Ingress can offer another one to the outside.",
+            format!("the port is {port}, but the server refuses ports below {LOWEST_PORT}"),
+            "Use a port from 1024 to 65535; an Ingress can serve it on another port.",
         );
     }
     let mut server = draft::take(&mut draft.config, "server");

@@ -7,7 +7,7 @@ use steersman_reconcile::path;
 
 use super::draft::{self, Draft, id_of};
 use super::problem::reason;
-use super::providers::Entry;
+use super::providers::ProviderEntry;
 use super::{FieldError, apis};
 
 /// The annotation that selects the way of merging.
@@ -36,7 +36,7 @@ impl Merge {
             Some(other) => Err(FieldError::new(
                 path!(metadata.annotations).key(ANNOTATION),
                 reason::INVALID,
-                format!("unknown way to merge providers: {other:?}"),
+                format!("unknown merge mode {other:?}"),
                 "Set it to overlay (by provider id) or replace (by API), or remove it for overlay.",
             )),
         }
@@ -45,10 +45,10 @@ impl Merge {
 
 /// An entry of the spec replaces the base entry with the same effective id, or with `replace` all base entries of the
 /// API.
-pub(super) fn providers(draft: &mut Draft<'_>, entries: &[Entry], merge: Merge) {
+pub(super) fn providers(draft: &mut Draft<'_>, entries: &[ProviderEntry], merge: Merge) {
     let mut providers = draft::take(&mut draft.config, "providers");
     for (api, _) in draft.spec.providers.iter().flat_map(apis::of) {
-        let ours: Vec<&Entry> = entries.iter().filter(|entry| entry.api == api).collect();
+        let ours: Vec<&ProviderEntry> = entries.iter().filter(|entry| entry.api == api).collect();
         if ours.is_empty() {
             continue;
         }

@@ -134,12 +134,9 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
         return Err(vec![FieldError::new(
             path!(spec),
             reason::FAILED,
-            format!(
-                "config.yaml has {} bytes, more than the {SIZE_LIMIT} that fit into a ConfigMap",
-                config_yaml.len()
-            ),
+            format!("config.yaml has {} bytes, but at most {SIZE_LIMIT} bytes fit into a ConfigMap", config_yaml.len()),
             message![
-                "Register models while the server runs instead of in ",
+                "Register models at runtime instead of in ",
                 path!(spec.resources.models),
                 ", or shorten settings."
             ],
@@ -212,7 +209,7 @@ fn own_command(draft: &mut Draft<'_>) {
         draft.remark(
             path!(spec.workload.overrides.command),
             reason::NEEDED,
-            "it replaces the start script, which puts the parts of the storage's address into the environment",
+            "the command replaces the start script, which loads the storage credentials into the environment",
             "Begin the command with `. /run/steersman/storage.env`, or remove it.",
         );
     }
@@ -224,7 +221,7 @@ fn no_base(input: &Input<'_>) -> FieldError {
             path!(spec.distribution.name),
             reason::FAILED,
             format!("failed to load embedded config for distribution {name:?}"),
-            "Use a distribution of this release, or give the whole configuration by overrideConfig.",
+            "Use a distribution of this release, or provide the whole configuration with overrideConfig.",
         ),
         None => FieldError::new(
             path!(spec.distribution.image),

@@ -24,7 +24,7 @@ pub(super) fn report(draft: &mut Draft<'_>, prepare: Prepare) {
         draft.remark(
             env.clone(),
             reason::NEEDED,
-            format!("the server does not start without the variable {name}, which nothing here sets"),
+            format!("the server does not start without the environment variable {name}, which the spec does not set"),
             message![format!("Add {name} to "), env, ", unless the image sets it."],
         );
     }
@@ -35,7 +35,7 @@ fn collect(value: &Value, needed: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => needed.extend(ids::needed(text).map(ToOwned::to_owned)),
         Value::Array(items) => {
-            let sure = |item: &&Value| id_of(item).is_none_or(|known| known.only_with.is_none());
+            let sure = |item: &&Value| id_of(item).is_none_or(|known| known.required_variable.is_none());
             items.iter().filter(sure).for_each(|item| collect(item, needed));
         }
         Value::Object(map) => map.values().for_each(|value| collect(value, needed)),

@@ -8,17 +8,17 @@ use steersman_reconcile::{FieldPath, message, path};
 
 use super::apis::{self, Api, TELEMETRY};
 use super::draft::{Draft, text};
-use super::kinds::{self, Kind};
+use super::kinds::{self, ProviderKind};
 use super::problem::reason;
 use super::{FieldError, ids, secrets, settings, storage};
 
-pub(super) struct Entry {
+pub(super) struct ProviderEntry {
     pub api: Api,
     pub id: String,
     pub value: Value,
 }
 
-pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<Entry> {
+pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<ProviderEntry> {
     let Some(providers) = &draft.spec.providers else { return Vec::new() };
     let mut owners = BTreeMap::new();
     let mut entries = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<Entry> {
                 unique(draft, &mut owners, api, provider, &path);
             }
             let value = entry(draft, api, provider, &path);
-            entries.push(Entry { api, id: ids::of(provider).to_owned(), value });
+            entries.push(ProviderEntry { api, id: ids::of(provider).to_owned(), value });
         }
     }
     entries
@@ -54,10 +54,10 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
         return false;
     }
     let telemetry = path!(spec.providers.telemetry);
-    let otel = "; servers since 0.3 send traces by the OTEL_* variables, which can be set in ";
+    let otel = ". Servers since 0.3 send traces as configured by OTEL_* variables, which you can set in ";
     draft.ignore(
         telemetry.clone(),
-        "the server of this distribution has no API telemetry, so its providers are left out",
+        "the server of this distribution has no API telemetry, so its providers are ignored",
         message!["Remove ", telemetry, otel, path!(spec.workload.overrides.env), "."],
     );
     true
@@ -66,14 +66,14 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
 /// Whether the provider has an id that can be compared with others.
 fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, path: &FieldPath) -> bool {
     let (field, message, remedy) = match provider.id.as_deref() {
-        Some("") => ("id", "id must not be empty if specified", "Give it a name of its own.".to_owned()),
+        Some("") => ("id", "id must not be empty if specified", "Set a unique id, or remove it.".to_owned()),
         None if form.all().len() > 1 => (
             "id",
             "each provider must have an explicit id when multiple providers are specified",
             format!("Add an id, such as {}-1.", ids::of(provider)),
         ),
         _ if ids::of(provider).is_empty() => {
-            ("provider", "provider must not be empty", "Name a kind of provider, such as vllm.".to_owned())
+            ("provider", "provider must not be empty", "Set it to a kind of provider, such as vllm.".to_owned())
         }
         _ => return true,
     };
@@ -118,14 +118,14 @@ pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError 
     FieldError::new(
         path.field(field.to_owned()),
         reason::IGNORED,
-        format!("unknown field {field:?}, which is ignored"),
-        format!("The fields here are {known}."),
+        format!("unknown field {field:?} is ignored"),
+        format!("EffectiveId fields are {known}."),
     )
 }
 
 /// A name with `::` is a type already. Other names are remote, unless only an inline kind is known, here or in the
 /// base.
-fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> String {
+fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&ProviderKind>) -> String {
     let name = &provider.provider;
     if name.contains("::") {
         return name.clone();
@@ -143,7 +143,7 @@ fn config(
     draft: &mut Draft<'_>,
     api: Api,
     provider: &Provider,
-    kind: Option<&Kind>,
+    kind: Option<&ProviderKind>,
     path: &FieldPath,
 ) -> Map<String, Value> {
     let mut config = defaults(draft, api, provider, kind);
@@ -154,7 +154,7 @@ fn config(
         if given.contains_key(key) {
             draft.ignore(
                 path.field("settings").field(key.to_owned()),
-                format!("{key} is set by {by} as well, which wins"),
+                format!("{key} is also set by {by}, which takes precedence"),
                 format!("Remove settings.{key} or {by}."),
             );
         }
@@ -190,7 +190,7 @@ fn config(
 }
 
 /// The server does not start without the required keys of a provider.
-fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, path: &FieldPath) {
+fn complete(draft: &mut Draft<'_>, kind: &ProviderKind, config: &Map<String, Value>, path: &FieldPath) {
     for key in kind.needs.iter().filter(|key| !config.contains_key(**key)) {
         let (field, remedy) = match kind.endpoint(&draft.server) {
             Some(endpoint) if endpoint == *key => (path.field("endpoint"), "Add endpoint.".to_owned()),
@@ -199,14 +199,14 @@ fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, pat
                 format!("Add settings.{key}, or secretRefs.{key} for a value in a Secret."),
             ),
         };
-        draft.refuse(field, format!("{} does not start without {key}", kind.type_()), remedy);
+        draft.refuse(field, format!("{} requires {key}", kind.type_()), remedy);
     }
 }
 
 /// The key that the provider reads and the one of the specification. Servers ignore keys that they do not read.
 fn keys(
     draft: &mut Draft<'_>,
-    kind: Option<&Kind>,
+    kind: Option<&ProviderKind>,
     read: Option<&'static str>,
     literal: &'static str,
     path: &FieldPath,
@@ -228,7 +228,7 @@ fn keys(
 }
 
 /// Required keys that have a default.
-fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> Map<String, Value> {
+fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&ProviderKind>) -> Map<String, Value> {
     let mut defaults = Map::new();
     let Some(kind) = kind.filter(|kind| kind.api == api) else { return defaults };
     let id = ids::of(provider);
@@ -259,7 +259,7 @@ pub fn kind_of(value: &Value) -> &'static str {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }

@@ -11,7 +11,7 @@ use super::base::{self, AGENTS, RESPONSES};
 use super::draft::{self, Draft, id_of, text};
 use super::layout::Layout;
 use super::problem::reason;
-use super::providers::Entry;
+use super::providers::ProviderEntry;
 use super::{FieldError, ids};
 
 /// Lists of resources, the key of their ids, and the API of their providers.
@@ -27,7 +27,7 @@ const RESOURCES: [(&str, &str, &str); 8] = [
 ];
 
 /// Removes base providers that need an API without providers. A provider of the spec that does is an error.
-pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[Entry]) {
+pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
     // The needs of other servers are unknown.
     if draft.base.is_none() || !draft.server.since(0, 4) || !draft.server.before(0, 8) {
         return;
@@ -37,7 +37,7 @@ pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[Entry]) {
 }
 
 /// Returns whether a provider was removed, which others may need.
-fn round(draft: &mut Draft<'_>, entries: &[Entry]) -> bool {
+fn round(draft: &mut Draft<'_>, entries: &[ProviderEntry]) -> bool {
     let served = served(draft);
     let (mut emptied, mut gone, mut refused) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut providers = draft::take(&mut draft.config, "providers");
@@ -89,7 +89,7 @@ fn missing(draft: &Draft<'_>, api: &str, entry: &Value, served: &BTreeSet<String
     Some(if missing == RESPONSES && draft.server.before(0, 7) { AGENTS } else { missing })
 }
 
-fn own(entries: &[Entry], api: &str, entry: &Value) -> bool {
+fn own(entries: &[ProviderEntry], api: &str, entry: &Value) -> bool {
     let id = text(entry, "provider_id");
     entries.iter().any(|own| own.api.key == api && Some(own.id.as_str()) == id)
 }
@@ -118,13 +118,15 @@ fn left_out(draft: &mut Draft<'_>, gone: Vec<(String, &'static str, String)>) {
         groups.entry((api, missing)).or_default().push(id);
     }
     for ((api, missing), ids) in groups {
-        let (verb, ids) = (if ids.len() > 1 { "need" } else { "needs" }, ids.join(", "));
+        let (what, verb, needs) =
+            if ids.len() > 1 { ("providers", "are", "they need") } else { ("provider", "is", "it needs") };
+        let ids = ids.join(", ");
         let cause = cause(draft, missing);
         draft.remark(
             cause,
             reason::PRUNED,
-            format!("the API {api} is left without {ids}, which {verb} the API {missing} to start"),
-            format!("Keep {} to have it; nothing is to be done otherwise.", apis::field(missing)),
+            format!("{what} {ids} of the API {api} {verb} removed: {needs} the API {missing}, which has no provider"),
+            format!("To keep {ids}, keep the API {}. Otherwise no action is needed.", apis::field(missing)),
         );
     }
 }
@@ -149,7 +151,7 @@ pub(super) fn references(draft: &mut Draft<'_>) {
         layout.change(&mut draft.config, name, |list| {
             list.retain(|resource| {
                 let stays = match text(resource, "provider_id") {
-                    Some(provider) => known.contains(&ids::known(provider).id),
+                    Some(provider) => known.contains(&ids::effective(provider).id),
                     None => !known.is_empty(),
                 };
                 if !stays {
@@ -167,7 +169,7 @@ pub(super) fn references(draft: &mut Draft<'_>) {
 }
 
 fn provider_of(resource: &Value) -> String {
-    text(resource, "provider_id").map(|written| ids::known(written).id).unwrap_or_default()
+    text(resource, "provider_id").map(|written| ids::effective(written).id).unwrap_or_default()
 }
 
 fn known(draft: &Draft<'_>, api: &str) -> BTreeSet<String> {
@@ -177,16 +179,16 @@ fn known(draft: &Draft<'_>, api: &str) -> BTreeSet<String> {
 
 fn pruned(draft: &mut Draft<'_>, api: &str, what: &str, provider: &str) {
     let why = if provider.is_empty() {
-        format!("no provider of the API {api} is left")
+        format!("the API {api} has no provider")
     } else {
-        format!("its provider {provider:?} is no longer there")
+        format!("its provider {provider:?} is no longer in the configuration")
     };
     let cause = cause(draft, api);
     draft.remark(
         cause,
         reason::PRUNED,
-        format!("{what} is left out: {why}"),
-        "Keep that provider to have it; nothing is to be done otherwise.",
+        format!("{what} is removed: {why}"),
+        "To keep it, keep its provider. Otherwise no action is needed.",
     );
 }
 
@@ -197,7 +199,7 @@ fn vector_stores(draft: &mut Draft<'_>) {
     }
     let mut section = draft::take(&mut draft.config, "vector_stores");
     let stores = known(draft, "vector_io");
-    let default = section.get("default_provider_id").and_then(Value::as_str).map(|written| ids::known(written).id);
+    let default = section.get("default_provider_id").and_then(Value::as_str).map(|written| ids::effective(written).id);
     if let Some(id) = default.filter(|id| !stores.contains(id)) {
         section.remove("default_provider_id");
         pruned(draft, "vector_io", "vector_stores.default_provider_id", &id);
@@ -239,8 +241,8 @@ pub(super) fn default_shield(draft: &mut Draft<'_>) {
     let mut shields = Vec::new();
     Layout::of(draft).change(&mut draft.config, "shields", |list| {
         let shield = |shield: &Value| {
-            let id = text(shield, "shield_id").map(|id| ids::known(id).id)?;
-            Some((id, text(shield, "provider_id").is_some_and(|id| ids::known(id).only_with.is_some())))
+            let id = text(shield, "shield_id").map(|id| ids::effective(id).id)?;
+            Some((id, text(shield, "provider_id").is_some_and(|id| ids::effective(id).required_variable.is_some())))
         };
         shields.extend(list.iter().filter_map(shield));
     });
@@ -257,12 +259,12 @@ pub(super) fn default_shield(draft: &mut Draft<'_>) {
         let (path, why, remedy) = if added && !no_safety {
             let shields = path!(spec.resources.shields);
             let remedy = message![format!("Add {default:?} to "), &shields, " to keep it as the default."];
-            (shields, "that shield may not be there when the server starts", remedy)
+            (shields, "that shield may not exist when the server starts", remedy)
         } else {
-            let remedy = "Nothing is to be done, unless a default is wanted.".into();
-            (cause(draft, SAFETY.key), "no provider serves that shield any more", remedy)
+            let remedy = "No action is needed, unless you want a default shield.".into();
+            (cause(draft, SAFETY.key), "no provider serves that shield", remedy)
         };
-        let message = format!("safety.default_shield_id {default:?} is left out: {why}");
+        let message = format!("safety.default_shield_id {default:?} is removed: {why}");
         draft.remark(path, reason::PRUNED, message, remedy);
     }
     put_back(draft, section);

@@ -15,8 +15,8 @@ pub fn yaml(config: &Value) -> Result<String, FieldError> {
         FieldError::new(
             path!(spec),
             reason::FAILED,
-            format!("config.yaml cannot be written: {error}"),
-            "Remove what is odd from the settings of the providers.",
+            format!("config.yaml cannot be serialized: {error}"),
+            "Check the settings of the providers for values that YAML cannot express.",
         )
     })
 }

@@ -5,15 +5,15 @@ use steersman_reconcile::{FieldPath, message, path};
 
 use super::apis::{Api, INFERENCE, SAFETY, TOOL_RUNTIME};
 use super::draft::{Draft, text};
-use super::ids::Known;
+use super::ids::EffectiveId;
 use super::layout::Layout;
 use super::problem::{list, reason};
-use super::providers::{self, Entry};
+use super::providers::{self, ProviderEntry};
 use super::{FieldError, embeddings, ids};
 
 const MODEL_TYPES: [&str; 3] = ["llm", "embedding", "rerank"];
 
-pub(super) fn add(draft: &mut Draft<'_>, entries: &[Entry]) {
+pub(super) fn add(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
     let Some(resources) = &draft.spec.resources else { return };
     if resources.models.as_ref().is_some_and(|models| !models.is_empty()) {
         models(draft, entries);
@@ -25,7 +25,7 @@ pub(super) fn add(draft: &mut Draft<'_>, entries: &[Entry]) {
             draft.ignore(
                 path!(spec.resources.tools),
                 "servers since 0.7 register the tool groups of their providers themselves and ignore this list",
-                "Nothing has to be done; providers.toolRuntime decides which tools there are.",
+                "No action is needed; providers.toolRuntime determines the tools.",
             );
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn add(draft: &mut Draft<'_>, entries: &[Entry]) {
     }
 }
 
-fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
+fn models(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
     let models = draft.spec.resources.as_ref().and_then(|resources| resources.models.as_deref()).unwrap_or_default();
     let first = default_provider(draft, INFERENCE, entries);
     let mut reported = false;
@@ -57,13 +57,13 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
             draft.refuse(path.field(*field), message, "Give it a value or remove it.");
         }
         if model.name.is_empty() {
-            let remedy = "Give the name of the model as its provider knows it.";
+            let remedy = "Set it to the name that the provider uses for the model.";
             draft.refuse(path.field("name"), "name must not be empty", remedy);
         }
         if !MODEL_TYPES.contains(&model_type) {
             draft.refuse(
                 path.field("modelType"),
-                format!("modelType {model_type:?} is not one that the server knows"),
+                format!("the server does not know modelType {model_type:?}"),
                 format!("Use one of {}.", MODEL_TYPES.join(", ")),
             );
         }
@@ -73,7 +73,7 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
                 Some(id.to_owned())
             }
             None => {
-                if let Some(Known { only_with: Some(variable), id }) = &first
+                if let Some(EffectiveId { required_variable: Some(variable), id }) = &first
                     && !reported
                 {
                     reported = true;
@@ -117,7 +117,7 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
 /// Registers tools or shields, which have a name only and share one provider.
 fn named(
     draft: &mut Draft<'_>,
-    entries: &[Entry],
+    entries: &[ProviderEntry],
     names: &[String],
     api: Api,
     field: &'static str,
@@ -136,7 +136,7 @@ fn named(
         }
         return;
     };
-    if let Some(variable) = &provider.only_with {
+    if let Some(variable) = &provider.required_variable {
         conditional(draft, &path, &provider.id, variable);
     }
     let mut made = Vec::new();
@@ -150,8 +150,8 @@ fn named(
 }
 
 /// The first provider of the spec, else the first external one, else the first of the base that is always there.
-fn default_provider(draft: &Draft<'_>, api: Api, entries: &[Entry]) -> Option<Known> {
-    let always = |id: &str| Known { id: id.to_owned(), only_with: None };
+fn default_provider(draft: &Draft<'_>, api: Api, entries: &[ProviderEntry]) -> Option<EffectiveId> {
+    let always = |id: &str| EffectiveId { id: id.to_owned(), required_variable: None };
     if let Some(own) = entries.iter().find(|entry| entry.api == api) {
         return Some(always(&own.id));
     }
@@ -159,14 +159,17 @@ fn default_provider(draft: &Draft<'_>, api: Api, entries: &[Entry]) -> Option<Kn
         return Some(always(id));
     }
     let known = draft.ids(api.key);
-    known.iter().find(|known| known.only_with.is_none()).or(known.first()).cloned()
+    known.iter().find(|known| known.required_variable.is_none()).or(known.first()).cloned()
 }
 
 fn conditional(draft: &mut Draft<'_>, path: &FieldPath, id: &str, variable: &str) {
     draft.remark(
         path.clone(),
         reason::NEEDED,
-        format!("its provider {id:?} is there only when the variable {variable} is set; the server skips it otherwise"),
+        format!(
+            "its provider {id:?} exists only if the environment variable {variable} is set; otherwise the server \
+                 skips it"
+        ),
         message![format!("Set {variable} in "), path!(spec.workload.overrides.env), ", or add a provider of your own."],
     );
 }
@@ -182,7 +185,7 @@ fn exists(draft: &mut Draft<'_>, id: &str, path: &FieldPath) {
     all.sort_unstable();
     let message = format!("provider ID {id:?} not found; available providers: {}", list(all));
     let section = path!(spec.providers.inference);
-    let remedy = message!["Name one of them, add it to ", section, ", or leave provider out for the first one."];
+    let remedy = message!["Use one of them, add it to ", section, ", or remove provider to use the first one."];
     draft.refuse(path.field("provider"), message, remedy);
 }
 
@@ -193,8 +196,8 @@ fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str
     match made.iter_mut().find(|known| same(known)) {
         Some(known) => {
             *known = entry;
-            let message = "the same is listed more than once for one provider; this one counts";
-            draft.ignore(path.clone(), message, "Keep one of them.");
+            let message = "it is listed more than once for the same provider; this entry is used";
+            draft.ignore(path.clone(), message, "Keep one entry.");
         }
         None => made.push(entry),
     }
@@ -204,7 +207,7 @@ fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str
 fn put(draft: &mut Draft<'_>, section: &str, id_key: &str, made: Vec<Value>) {
     draft.resources += made.len() as i64;
     let key = |resource: &Value| {
-        let known = |key| text(resource, key).map(|written| ids::known(written).id);
+        let known = |key| text(resource, key).map(|written| ids::effective(written).id);
         (known(id_key), known("provider_id"))
     };
     Layout::of(draft).change(&mut draft.config, section, |list| {

@@ -17,7 +17,7 @@ pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &FieldPath)
         Some(other) => {
             let (id, kind) = (ids::of(provider), kind_of(other));
             let message = format!("failed to parse settings for provider {id:?}: expected an object, found {kind}");
-            draft.refuse(path.field("settings"), message, "Write settings as names with values.");
+            draft.refuse(path.field("settings"), message, "Write settings as an object of keys and values.");
             return Map::new();
         }
     };
@@ -56,8 +56,8 @@ pub(super) fn readable(draft: &mut Draft<'_>, provider: &Provider, path: &FieldP
         draft.remark(
             place,
             reason::READABLE,
-            "this looks like a secret, and everyone who may read the ConfigMap will see it",
-            "Put it into a Secret, and name that in apiKey or secretRefs.",
+            "this looks like a secret, and everyone who can read the ConfigMap can read it",
+            "Put it into a Secret, and reference that in apiKey or secretRefs.",
         );
     }
 }
@@ -77,9 +77,9 @@ fn nested(draft: &mut Draft<'_>, value: &Value, at: &FieldPath) {
             if map.contains_key("secretKeyRef") {
                 draft.ignore(
                     at.clone(),
-                    "this secretKeyRef is passed on as it is: only {secretKeyRef: {name, key}} at the top of settings is \
-                     taken from a Secret",
-                    "Move it to the top of settings, or use secretRefs.",
+                    "this secretKeyRef is not resolved: only {secretKeyRef: {name, key}} at the top level of settings \
+                     is read from a Secret",
+                    "Move it to the top level of settings, or use secretRefs.",
                 );
             }
             map.iter().for_each(|(key, value)| nested(draft, value, &at.field(key.clone())));

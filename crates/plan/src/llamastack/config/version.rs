@@ -16,7 +16,7 @@ pub fn detect(config: &Value) -> Result<i64, FieldError> {
             path!(spec.distribution),
             reason::FAILED,
             "config.yaml missing required 'version' field",
-            "Use a distribution whose base configuration says its version, or give overrideConfig.",
+            "Use a distribution whose base configuration has a version, or set overrideConfig.",
         )
     })?;
     let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 1e9).then_some(number as i64);
@@ -38,16 +38,16 @@ fn unsupported(version: &str) -> FieldError {
         path!(spec.distribution),
         reason::VERSION,
         format!("Unsupported config.yaml version {version}. Supported versions: {list}"),
-        "Use a distribution of this release, or give the whole configuration by overrideConfig.",
+        "Use a distribution of this release, or provide the whole configuration with overrideConfig.",
     )
 }
 
 /// The version of a server. None: unknown.
-pub(super) struct Server {
+pub(super) struct ServerVersion {
     known: Option<(u32, u32)>,
 }
 
-impl Server {
+impl ServerVersion {
     pub fn of(text: &str) -> Self {
         let mut parts = text.trim().trim_start_matches('v').split('.').map(|part| part.parse().ok());
         Self { known: parts.next().flatten().zip(parts.next().flatten()) }

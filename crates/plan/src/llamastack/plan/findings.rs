@@ -52,7 +52,7 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
         (path!(spec.workload.overrides.volumeMounts), setup.and_then(|setup| volume_mounts(object, setup))),
         (path!(spec.workload.overrides.env), repeated_env(object)),
         (path!(spec.workload.topologySpreadConstraints), repeated_spread(object)),
-        (path!(spec.workload.replicas), replicas_held(snapshot)),
+        (path!(spec.workload.replicas), replicas_owner(snapshot)),
         (path!(spec.workload.storage.size), claim_size(object, snapshot.volume_claim.as_ref())),
         (path!(spec), setup.and_then(|setup| adopted(snapshot, setup))),
         (path!(spec.distribution.name), setup.and_then(|setup| image_replaced(snapshot, setup))),
@@ -85,7 +85,7 @@ fn name(object: &ObservedObject) -> Option<Finding<Message>> {
 }
 
 fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
-    let kept = adoption::kept(snapshot, setup)?;
+    let kept = adoption::adopted_template(snapshot, setup)?;
     let mut template = build::template(&snapshot.object, setup);
     // Our default placement is no reason to report running pods as different.
     let given =
@@ -100,7 +100,7 @@ fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
 /// A base is written for one image. An image that replaces it and has no base of its own may need another.
 fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let shipped = base::distribution(fields::distribution(&snapshot.object.spec)?)?;
-    let embedded = setup.distribution.config_source.as_deref() == Some(base::Source::Embedded.as_str());
+    let embedded = setup.distribution.config_source.as_deref() == Some(base::BaseSource::Embedded.as_str());
     if setup.generated.is_none() || !embedded || setup.image == shipped.image {
         return None;
     }
@@ -108,14 +108,15 @@ fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>
     let message = message![
         path!(spec.distribution.name),
         format!(
-            " is {}, for which ConfigMap {} gives the image {}. Its configuration is made from the one for {} (llama-stack \
-             {version}): no other is known of this image.",
+            " is {}, and ConfigMap {} replaces its image with {}. No configuration is known for this image, so \
+             Steersman generates the one for {} (llama-stack {version}).",
             shipped.name, snapshot.settings.operator_config.place, setup.image, shipped.image
         )
     ];
     let remedy = message![
         format!(
-            "Nothing, if it is an image of llama-stack {version}; otherwise use one that has its configuration in labels, or "
+            "No action is needed if the image contains llama-stack {version}. Otherwise use an image that has its \
+             configuration in labels, or set "
         ),
         path!(spec.overrideConfig),
         "."
@@ -126,8 +127,8 @@ fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>
 fn port(object: &ObservedObject) -> Option<Finding<Message>> {
     let port = fields::port(&object.spec);
     (!(1..=65_535).contains(&port)).then(|| {
-        let message = message![path!(spec.networking.port), format!(" is {port}, which is not a port.")];
-        Finding::blocker("PortInvalid", message, "Set it to a number from 1024 to 65535, or leave it out for 8321.")
+        let message = message![path!(spec.networking.port), format!(" is {port}, which is not a valid port.")];
+        Finding::blocker("PortInvalid", message, "Set it to a number from 1024 to 65535, or remove it to use 8321.")
     })
 }
 
@@ -135,29 +136,30 @@ fn replicas(object: &ObservedObject) -> Option<Finding<Message>> {
     let replicas = fields::replicas(&object.spec);
     (replicas < 0).then(|| {
         let path = path!(spec.workload.replicas);
-        let message = message![&path, format!(" is {replicas}; there cannot be fewer than 0.")];
+        let message = message![&path, format!(" is {replicas}, but must be 0 or more.")];
         Finding::blocker("ReplicasInvalid", message, message!["Set ", path, " to 0 or more."])
     })
 }
 
 fn autoscaling(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = object.spec.workload.as_ref()?.autoscaling.as_ref()?;
-    let most = given.max_replicas;
+    let max = given.max_replicas;
     let section = path!(spec.workload.autoscaling);
-    if most <= 0 {
-        let message = message![section.field("maxReplicas"), format!(" is {most}, so that nothing is scaled.")];
-        let remedy = message!["Set it to the most pods that may run, or remove ", section, "."];
+    if max <= 0 {
+        let message =
+            message![section.field("maxReplicas"), format!(" is {max}, so no HorizontalPodAutoscaler is created.")];
+        let remedy = message!["Set it to the maximum number of pods, or remove ", section, "."];
         return Some(Finding::warning("AutoscalingIgnored", message, remedy));
     }
-    let fewest = scaling::fewest(&object.spec, given);
-    (most < fewest).then(|| {
+    let min = scaling::min_replicas(&object.spec, given);
+    (max < min).then(|| {
         let message = message![
             section.field("maxReplicas"),
-            format!(" is {most}, fewer than the {fewest} that minReplicas and "),
+            format!(" is {max}, less than {min}, the larger of minReplicas and "),
             path!(spec.workload.replicas),
-            " ask for."
+            "."
         ];
-        Finding::blocker("AutoscalingInvalid", message, "Raise maxReplicas, or lower the others.")
+        Finding::blocker("AutoscalingInvalid", message, "Raise maxReplicas, or lower minReplicas and replicas.")
     })
 }
 
@@ -173,31 +175,31 @@ fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     let volumes = build::volumes(object, setup);
     let name = repeated(volumes.iter().map(|volume| volume.name.as_str())).next()?;
     let given = fields::overrides(&object.spec).and_then(|given| given.volumes.as_deref()).unwrap_or_default();
-    let whose = if name == build::STORAGE_VOLUME {
-        ", the name of the server's own storage"
+    let problem = if name == build::STORAGE_VOLUME {
+        format!(" has a volume {name:?}, which is the name of the server's storage volume.")
     } else if given.iter().filter(|volume| volume.name == name).count() < 2 {
-        ", the name of a volume of Steersman's own"
+        format!(" has a volume {name:?}, which is the name of a volume that Steersman adds.")
     } else {
-        " twice"
+        format!(" has two volumes {name:?}.")
     };
-    let message = message![path!(spec.workload.overrides.volumes), format!(" has {name:?}{whose}.")];
-    Some(Finding::blocker("VolumeNameTaken", message, "Give each volume a name of its own."))
+    let message = message![path!(spec.workload.overrides.volumes), problem];
+    Some(Finding::blocker("VolumeNameTaken", message, "Give each volume a unique name."))
 }
 
 fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     let mounts = build::volume_mounts(object, setup);
     let path = repeated(mounts.iter().map(|mount| mount.mount_path.as_str())).next()?;
     let given = fields::overrides(&object.spec).and_then(|given| given.volume_mounts.as_deref()).unwrap_or_default();
-    let whose = if path == fields::mount_path(&object.spec) {
-        ", where the server's own storage is"
+    let problem = if path == fields::mount_path(&object.spec) {
+        format!(" has a mount at {path:?}, where the server's storage is mounted.")
     } else if given.iter().filter(|mount| mount.mount_path == path).count() < 2 {
-        ", where Steersman mounts something itself"
+        format!(" has a mount at {path:?}, where Steersman mounts a volume.")
     } else {
-        " twice"
+        format!(" has two mounts at {path:?}.")
     };
-    let message = message![path!(spec.workload.overrides.volumeMounts), format!(" has {path:?}{whose}.")];
+    let message = message![path!(spec.workload.overrides.volumeMounts), problem];
     let storage = path!(spec.workload.storage.mountPath);
-    let remedy = message!["Give each mount a path of its own; ", storage, " moves the server's."];
+    let remedy = message!["Mount each volume at a unique path. To move the server's storage, set ", storage, "."];
     Some(Finding::blocker("MountPathTaken", message, remedy))
 }
 
@@ -209,9 +211,9 @@ fn repeated_env(object: &ObservedObject) -> Option<Finding<Message>> {
         return None;
     }
     let names = repeated.into_iter().collect::<Vec<_>>().join(", ");
-    let message = format!(" has more than one {names}; the last one counts.");
+    let message = format!(" sets {names} more than once; the last value is used.");
     let message = message![path!(spec.workload.overrides.env), message];
-    Some(Finding::warning("EnvRepeated", message, "Keep one entry of each name."))
+    Some(Finding::warning("EnvRepeated", message, "Keep one entry for each name."))
 }
 
 /// The API server accepts such a list in a manifest and fails on it in an apply.
@@ -226,21 +228,23 @@ fn repeated_spread(object: &ObservedObject) -> Option<Finding<Message>> {
 }
 
 /// With an autoscaler in the spec, another owner of the replicas is expected.
-fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
+fn replicas_owner(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let live = snapshot.deployment.as_ref()?;
     let (who, remedy) = match &live.replicas_owner {
         ReplicasOwner::Ours => return None,
         ReplicasOwner::Autoscaler(name) => (
             format!("HorizontalPodAutoscaler {name}"),
             message![
-                "To decide here again, remove it: within minutes the spec counts. With ",
+                "To use the spec again, delete the HorizontalPodAutoscaler; the spec takes effect within 5 minutes. \
+                 To have Steersman create one, set ",
                 path!(spec.workload.autoscaling),
-                " Steersman makes one itself."
+                "."
             ],
         ),
         ReplicasOwner::Other(manager) => (
             format!("field manager {manager:?}"),
-            "To decide here again, stop what scales it, and then: kubectl scale deployment with the number you want."
+            "To use the spec again, stop the program that scales the Deployment, then run kubectl scale deployment \
+             with the number you want."
                 .into(),
         ),
     };
@@ -248,7 +252,7 @@ fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
         return None;
     }
     let facts = format!(
-        " is {}, but {who} decides on the replicas of Deployment {}, and it has {}.",
+        " is {}, but {who} controls the replicas of Deployment {}, which has {}.",
         fields::replicas(&snapshot.object.spec),
         names::deployment(&snapshot.object.name),
         live.replicas.unwrap_or(1)
@@ -266,16 +270,19 @@ fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<
         return None;
     }
     let claim = names::volume_claim(&object.name);
-    let facts =
-        format!(" is {}, but PersistentVolumeClaim {claim} was made with {} and is left as it is.", wanted.0, live.0);
-    let remedy = "Change the claim itself where its storage class can expand it, then set the same size here.";
+    let facts = format!(
+        " is {}, but PersistentVolumeClaim {claim} requests {}, and Steersman does not change existing claims.",
+        wanted.0, live.0
+    );
+    let remedy =
+        "To grow the volume, edit the claim (its StorageClass must allow expansion), then set the same size here.";
     Some(Finding::warning("StorageSizeIgnored", message![path!(spec.workload.storage.size), facts], remedy))
 }
 
 /// A registry request in flight is not reported, a failed one is.
 fn labels(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Finding<Message>> {
     let message = resolution.labels_awaited.clone().filter(|_| !resolution.asks_registry(snapshot))?;
-    let remedy = "Check the image's name, and that the pods' service account has the pull secrets for it.";
+    let remedy = "Check the name of the image, and that the ServiceAccount of the pods has a pull secret for it.";
     Some(Finding::warning(LABELS, message, remedy))
 }
 
@@ -285,7 +292,7 @@ fn route(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let route = names::route(&snapshot.object.name);
     let message = message![path!(spec.networking.expose), format!(": the router does not admit Route {route}: {why}")];
     let host = path!(spec.networking.expose.hostname);
-    let remedy = message!["Set ", host, " to a host name that nothing else has, or leave it out."];
+    let remedy = message!["Set ", host, " to a host name that no other Route uses, or remove it."];
     Some(Finding::warning("RouteRefused", message, remedy))
 }
 

@@ -114,11 +114,11 @@ fn pruned_kinds(snapshot: &Snapshot, setup: &Setup) -> Vec<GroupVersionKind> {
         kind::<PodDisruptionBudget>(),
         kind::<RoleBinding>(),
     ];
-    let followed = configmap::followed(snapshot, &setup.mounts(&snapshot.object.name));
+    let followed = configmap::is_rolled_out(snapshot, &setup.mounts(&snapshot.object.name));
     let route = (snapshot.route != ObservedRoute::NotServed).then(kind::<Route>);
     // An earlier operator's policy may follow from a setting that only that operator knew, and without the policy
     // everyone can reach the server. The same holds if our own setting cannot be read.
-    let unsure = snapshot.former_policy || snapshot.settings.operator_config.policy == DefaultPolicy::Unknown;
+    let unsure = snapshot.has_legacy_policy || snapshot.settings.operator_config.policy == DefaultPolicy::Unknown;
     let policy = (!unsure).then(kind::<NetworkPolicy>);
     always.into_iter().chain(route).chain(policy).chain(followed.then(kind::<ConfigMap>)).collect()
 }

@@ -17,8 +17,8 @@ use crate::llamastack::fields;
 use crate::llamastack::operator_config::Images;
 use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution};
 use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, Snapshot};
-use crate::llamastack::validate::{Found, Kind, Named, Reference, missing, references};
-use crate::oci::{Choice, LabelsSeen, choose};
+use crate::llamastack::validate::{ReferenceState, ReferenceKind, ReferencedObject, Reference, missing, references};
+use crate::oci::{Choice, ObservedLabels, choose};
 
 /// The ConfigMap key with the server's configuration.
 pub const CONFIG_KEY: &str = "config.yaml";
@@ -42,13 +42,13 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         None
     });
     let config = config(snapshot, source, generated.as_ref());
-    let unread = (source == Source::Override && config.is_none()) || (ca::named(spec).is_some() && bundle.is_none());
+    let unread = (source == Source::Override && config.is_none()) || (ca::reference(spec).is_some() && bundle.is_none());
     if unread && resolution.config_map_errors.is_empty() {
         resolution.config_map_errors.push(FieldError::new(
             path!(spec),
             reason::NO_CONFIG_MAP,
-            "a ConfigMap that the spec names could not be read as a whole",
-            "Check that it is there, with the keys that the spec names.",
+            "a ConfigMap that the spec references could not be read completely",
+            "Check that it exists and has the keys that the spec names.",
         ));
     }
     let image = match image.and_then(|image| fits(snapshot, source, base, image)) {
@@ -66,7 +66,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
     if whole && resolution.labels_awaited.is_none() {
         // A tag may move, and a node may have an older image of it. The configuration must run in the image it was
         // generated for.
-        let labelled = base.is_some_and(|base| base.source == base::Source::OciLabel);
+        let labelled = base.is_some_and(|base| base.source == base::BaseSource::OciLabel);
         let image = if labelled { with_digest(&image, &snapshot.labels) } else { image };
         let distribution = resolved(&image, source, base);
         let bundle = bundle.map(|text| HashedText { hash: content_hash::hex(&text), text });
@@ -80,7 +80,7 @@ fn choice(snapshot: &Snapshot) -> Choice {
     let running = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let running = running.and_then(|running| running.config_source.as_deref());
     let running =
-        [base::Source::OciLabel, base::Source::Embedded].into_iter().find(|known| running == Some(known.as_str()));
+        [base::BaseSource::OciLabel, base::BaseSource::Embedded].into_iter().find(|known| running == Some(known.as_str()));
     choose(fields::distribution(&snapshot.object.spec), &snapshot.labels, running)
 }
 
@@ -104,9 +104,9 @@ pub fn labels_wanted(settings: &Settings, object: &ObservedObject) -> Option<Lab
 }
 
 /// A reference may have both a tag and a digest: the digest decides, the tag stays readable.
-fn with_digest(image: &str, labels: &LabelsSeen) -> String {
+fn with_digest(image: &str, labels: &ObservedLabels) -> String {
     match labels {
-        LabelsSeen::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => format!("{image}@{digest}"),
+        ObservedLabels::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => format!("{image}@{digest}"),
         _ => image.to_owned(),
     }
 }
@@ -173,8 +173,9 @@ fn fits(
     match shipped {
         Some(shipped) if other_base && running(&snapshot.settings, &snapshot.object, name).is_some() => {
             let message = format!(
-                "The server runs with the image {image}, and the configuration of this version of Steersman is made for \
-                 {shipped}. Which of them is meant is not known while ConfigMap {} cannot be read, so that all stays as it is",
+                "The server runs image {image}, but this version of Steersman generates its configuration for \
+                 {shipped}. ConfigMap {}, which may set the image, cannot be read. The server stays unchanged until \
+                 it can",
                 snapshot.settings.operator_config.place
             );
             Err(Finding::blocker("OperatorConfigInvalid", message, "Correct the ConfigMap."))
@@ -250,8 +251,8 @@ fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<Fie
     let Choice::Use { resolved, remark } = choice else { return Vec::new() };
     let field = if fields::distribution(spec).is_some() { "name" } else { "image" };
     let used = match resolved.source {
-        base::Source::OciLabel => "What the labels said last counts until the registry answers.",
-        base::Source::Embedded => "Steersman's own base for this name is used meanwhile.",
+        base::BaseSource::OciLabel => "Steersman uses the labels that it read last until the registry answers.",
+        base::BaseSource::Embedded => "Steersman uses the base configuration of this release instead.",
     };
     let to_error = |text: String| FieldError::new(path!(spec.distribution).field(field), reason::LABELS, text, used);
     let wrong = resolved.passed_over.as_ref().map(|wrong| format!("the labels of the image cannot be used: {wrong}"));
@@ -265,7 +266,7 @@ fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError>
         FieldError::new(
             path!(spec),
             reason::FAILED,
-            "the pod needs containers of Steersman's own image, which this operator was not told",
+            "the pod needs init containers of Steersman's own image, which is not configured",
             "Start Steersman with --operator-image (or the environment variable OPERATOR_IMAGE) set to its own image.",
         )
     })
@@ -279,11 +280,11 @@ pub fn referred(object: &ObservedObject) -> Vec<Reference> {
     // A command of the user's own may read any key.
     let own_command = overrides.is_some_and(|given| words(given.command.as_ref()) || words(given.args.as_ref()));
     for reference in all.iter_mut().filter(|reference| reference.is_config()) {
-        if let Some(namespace) = &object.former.config_namespace {
+        if let Some(namespace) = &object.v1alpha1.config_namespace {
             reference.named.namespace.clone_from(namespace);
         }
         // A ConfigMap from another namespace is copied as one key.
-        if own_command && object.former.config_namespace.is_none() {
+        if own_command && object.v1alpha1.config_namespace.is_none() {
             reference.keys.clear();
         }
     }
@@ -291,22 +292,22 @@ pub fn referred(object: &ObservedObject) -> Vec<Reference> {
 }
 
 fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
-    let mut found: BTreeMap<Named, Found> = snapshot
+    let mut found: BTreeMap<ReferencedObject, ReferenceState> = snapshot
         .references
         .iter()
         .map(|known| {
-            let kind = if known.secret { Kind::Secret } else { Kind::ConfigMap };
-            let named = Named { kind, namespace: known.namespace.clone(), name: known.name.clone() };
-            let found = known.keys.clone().map_or(Found::Absent, |keys| Found::There(Some(keys)));
+            let kind = if known.secret { ReferenceKind::Secret } else { ReferenceKind::ConfigMap };
+            let named = ReferencedObject { kind, namespace: known.namespace.clone(), name: known.name.clone() };
+            let found = known.keys.clone().map_or(ReferenceState::Missing, |keys| ReferenceState::Exists(Some(keys)));
             (named, found)
         })
         .collect();
     let referred = referred(&snapshot.object);
     // A reference that was not looked up counts as absent, so that nothing is built on it.
     for reference in &referred {
-        found.entry(reference.named.clone()).or_insert(Found::Absent);
+        found.entry(reference.named.clone()).or_insert(ReferenceState::Missing);
     }
-    resolution.secret_count = referred.iter().filter(|reference| reference.named.kind == Kind::Secret).count();
+    resolution.secret_count = referred.iter().filter(|reference| reference.named.kind == ReferenceKind::Secret).count();
     let of_secrets = |problem: &FieldError| [reason::NO_SECRET, reason::NO_SECRET_KEY].contains(&problem.reason);
     (resolution.missing_secrets, resolution.config_map_errors) =
         missing(&referred, &found).into_iter().partition(of_secrets);
@@ -325,7 +326,7 @@ fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) ->
         Source::Generated => generated.map(|generated| ours(&generated.config_yaml, &generated.hash)),
         Source::Override => {
             let name = &object.spec.override_config.as_ref()?.config_map_name;
-            let elsewhere = object.former.config_namespace.as_deref().filter(|given| *given != object.namespace);
+            let elsewhere = object.v1alpha1.config_namespace.as_deref().filter(|given| *given != object.namespace);
             let namespace = elsewhere.unwrap_or(&object.namespace);
             let known =
                 |known: &&ObservedReference| !known.secret && known.name == *name && known.namespace == namespace;

@@ -1,6 +1,6 @@
 //! The queries to a running server, and its responses as the status shows them.
 
-mod masked;
+mod mask;
 
 use serde_json::{Map, Value};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
@@ -14,11 +14,11 @@ pub const VERSION: &str = "/v1/version";
 pub const PROVIDERS: &str = "/v1/providers";
 
 /// Maximum length of a provider's message; the server's log has the whole text.
-const LONGEST: usize = 500;
+const MAX_MESSAGE_CHARS: usize = 500;
 
 /// The server to query. Another value means another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct PollTarget {
     /// URL of the Service, without a path.
     pub url: String,
     /// Generation of the Deployment: pods of a newer one may answer differently.
@@ -27,12 +27,12 @@ pub struct Question {
 
 /// The server to query. None: not all pods are ready and of the newest template, no Service leads to them, or the spec
 /// was refused and does not describe the running server.
-pub fn question(snapshot: &Snapshot) -> Option<Question> {
+pub fn poll_target(snapshot: &Snapshot) -> Option<PollTarget> {
     let object = &snapshot.object;
     let live = snapshot.deployment.as_ref()?;
     let refused = object.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Failed));
     let asked = !object.deleting && !refused && snapshot.service && fields::wants_service(&object.spec);
-    (asked && live.ready > 0 && scaling::rolled_out(snapshot, live)).then(|| Question {
+    (asked && live.ready > 0 && scaling::rolled_out(snapshot, live)).then(|| PollTarget {
         url: names::service_url(
             network::scheme(&object.spec),
             &object.name,
@@ -44,16 +44,16 @@ pub fn question(snapshot: &Snapshot) -> Option<Question> {
 }
 
 /// Why the server is not healthy. None: it is.
-pub fn illness(answer: &Value) -> Option<String> {
+pub fn health_problem(answer: &Value) -> Option<String> {
     match answer["status"].as_str() {
         Some(status) if status.eq_ignore_ascii_case("ok") => None,
-        Some(status) => Some(format!("the server calls itself {:?}", masked::text(status, LONGEST))),
-        None => Some("the answer has no status".to_owned()),
+        Some(status) => Some(format!("the server reports the status {:?}", mask::text(status, MAX_MESSAGE_CHARS))),
+        None => Some("the response has no status".to_owned()),
     }
 }
 
 pub fn version(answer: &Value) -> Option<String> {
-    answer["version"].as_str().filter(|version| !version.is_empty()).map(|version| masked::text(version, LONGEST))
+    answer["version"].as_str().filter(|version| !version.is_empty()).map(|version| mask::text(version, MAX_MESSAGE_CHARS))
 }
 
 /// The server's providers, masked. None: the response is no such list.
@@ -63,7 +63,7 @@ pub fn providers(answer: &Value) -> Option<Vec<ProviderInfo>> {
 
 fn provider(entry: &Value) -> Option<ProviderInfo> {
     let entry = entry.as_object()?;
-    let text = |value: Option<&Value>| masked::text(value.and_then(Value::as_str).unwrap_or_default(), LONGEST);
+    let text = |value: Option<&Value>| mask::text(value.and_then(Value::as_str).unwrap_or_default(), MAX_MESSAGE_CHARS);
     // Other health fields, such as times and measurements, would change the status at every query.
     let health = entry.get("health").and_then(Value::as_object);
     Some(ProviderInfo {
@@ -71,7 +71,7 @@ fn provider(entry: &Value) -> Option<ProviderInfo> {
         provider_id: text(entry.get("provider_id")),
         provider_type: text(entry.get("provider_type")),
         config: match entry.get("config") {
-            Some(Value::Object(config)) => masked::config(config),
+            Some(Value::Object(config)) => mask::config(config),
             _ => Value::Object(Map::new()),
         },
         health: ProviderHealth {

@@ -15,7 +15,7 @@ use crate::llamastack::stored_status::{
 };
 use crate::llamastack::validate::referenced_by;
 
-const UPGRADE: &str = "UpgradeConfigFailure";
+const UPGRADE_FAILURE: &str = "UpgradeConfigFailure";
 
 /// The conditions in order: Secrets, configuration, Deployment.
 pub fn statements(
@@ -29,7 +29,7 @@ pub fn statements(
 }
 
 /// The conditions that do not apply to the object.
-pub fn unasked(resolution: &SpecResolution) -> Vec<&'static str> {
+pub fn unneeded(resolution: &SpecResolution) -> Vec<&'static str> {
     let unconfigured = resolution.setup.as_ref().is_some_and(|setup| setup.config.is_none());
     [
         (SECRETS_RESOLVED, resolution.secret_count == 0),
@@ -37,12 +37,12 @@ pub fn unasked(resolution: &SpecResolution) -> Vec<&'static str> {
         (DEPLOYMENT_UPDATED, unconfigured),
     ]
     .into_iter()
-    .filter_map(|(type_, unasked)| unasked.then_some(type_))
+    .filter_map(|(type_, unneeded)| unneeded.then_some(type_))
     .collect()
 }
 
 /// Sets the fields about the configuration in use.
-pub fn resolved(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut LlamaStackDistributionStatus) {
+pub fn set_fields(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut LlamaStackDistributionStatus) {
     let Some(setup) = &resolution.setup else { return };
     status.resolved_distribution = Some(setup.distribution.clone());
     // The Deployment uses the previous configuration until it is observed to use the new one.
@@ -62,7 +62,7 @@ pub fn resolved(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut L
 }
 
 /// Whether the server runs with the configuration that was generated for this generation of the spec.
-pub fn made(snapshot: &Snapshot) -> bool {
+pub fn is_generated(snapshot: &Snapshot) -> bool {
     let generation = snapshot.object.generation;
     let of_this_spec = |known: &Condition| known.status == "True" && known.observed_generation == generation;
     generation.is_some()
@@ -93,7 +93,7 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
         resolution.config_errors.iter().chain(&resolution.missing_secrets).map(|error| error.text().to_string());
     let errors: Vec<String> = image.into_iter().chain(wrong).collect();
     if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| errors.is_empty()) {
-        return (!made(snapshot))
+        return (!is_generated(snapshot))
             .then(|| Statement::new(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
     }
     if errors.is_empty() {
@@ -104,7 +104,7 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
     let ours = resolution.image_error.is_some() || !resolution.config_errors.is_empty();
     let (reason, message) = match resolution.config_errors.first() {
         _ if ours && upgraded(snapshot) => {
-            (UPGRADE, format!("Config generation failed after operator upgrade: {errors}"))
+            (UPGRADE_FAILURE, format!("Config generation failed after operator upgrade: {errors}"))
         }
         Some(first) if [reason::NO_BASE, reason::VERSION, reason::NO_PROVIDER].contains(&first.reason) => {
             (first.reason, first.sentence().to_string())
@@ -123,7 +123,7 @@ fn upgraded(snapshot: &Snapshot) -> bool {
     };
     let version = snapshot.object.status.as_ref().and_then(|status| status.version.as_ref());
     let version = version.and_then(|version| version.operator_version.as_ref());
-    known.reason == UPGRADE || (known.status == "True" && version != Some(&snapshot.settings.operator_version))
+    known.reason == UPGRADE_FAILURE || (known.status == "True" && version != Some(&snapshot.settings.operator_version))
 }
 
 fn updated(snapshot: &Snapshot, resolution: &SpecResolution, refused: bool, outcome: &Outcome) -> Option<Statement> {

@@ -53,18 +53,18 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         Some(snapshot.settings.distributions.clone());
     let Resolution::Spec { resolution, codes } = &plan.resolution else {
         status.phase = Some(Phase::Terminating);
-        return dated(&stored, status, snapshot.now);
+        return with_last_updated(&stored, status, snapshot.now);
     };
     let starting = snapshot.deployment.as_ref().is_some_and(|live| !scaling::rolled_out(snapshot, live));
     status.pod_problem = problem(snapshot).filter(|_| starting);
     let refusal = refusal(plan, outcome);
     // A running server with the configuration of this spec keeps its status. A new spec waits for its configuration.
-    let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::made(snapshot));
+    let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::is_generated(snapshot));
     let mut statements = match (&refusal, waits) {
         (Some(why), _) => {
             status.phase = Some(Phase::Failed);
             let mut statements = vec![result_statement(DEPLOYMENT_READY, Err(failed(why)))];
-            statements.extend(remaining(snapshot, outcome));
+            statements.extend(changed_child_statements(snapshot, outcome));
             statements
         }
         (None, Some(why)) => {
@@ -76,11 +76,11 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         (None, None) => {
             let progress = progress(snapshot, status.pod_problem.as_ref(), outcome);
             status.phase = Some(progress.phase);
-            served(snapshot, &progress, &mut status);
+            set_addresses(snapshot, &progress, &mut status);
             if outcome.failure.is_none() {
-                config::resolved(snapshot, resolution, &mut status);
+                config::set_fields(snapshot, resolution, &mut status);
             }
-            living(snapshot, &progress, outcome)
+            child_statements(snapshot, &progress, outcome)
         }
     };
     statements.extend(config::statements(snapshot, resolution, refusal.is_some(), outcome));
@@ -91,12 +91,12 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         status.findings = Some(codes.clone());
     }
     let mut kept = status.conditions.take().unwrap_or_default();
-    forget(snapshot, resolution, &mut kept);
+    remove_unneeded(snapshot, resolution, &mut kept);
     status.conditions = Some(conditions::in_order(
         conditions::merge(&kept, &statements, snapshot.object.generation, snapshot.now),
         &ORDER,
     ));
-    dated(&stored, status, snapshot.now)
+    with_last_updated(&stored, status, snapshot.now)
 }
 
 /// The problem of pods that do not become ready. The stored one stays until the operator has observed the pods after its
@@ -109,7 +109,7 @@ fn problem(snapshot: &Snapshot) -> Option<PodProblem> {
 }
 
 /// The pod's own problem precedes that of its Deployment, which has no details.
-fn explained(snapshot: &Snapshot, problem: Option<&PodProblem>, progress: String) -> String {
+fn with_cause(snapshot: &Snapshot, problem: Option<&PodProblem>, progress: String) -> String {
     let of_deployment = || snapshot.deployment.as_ref().and_then(|live| live.trouble.as_ref());
     match problem.map(|problem| &problem.message).or_else(of_deployment) {
         Some(cause) => format!("{progress}: {cause}"),
@@ -118,7 +118,7 @@ fn explained(snapshot: &Snapshot, problem: Option<&PodProblem>, progress: String
 }
 
 /// `lastUpdated` records a change of another field; on its own it would make every reconcile a write.
-fn dated(
+fn with_last_updated(
     stored: &LlamaStackDistributionStatus,
     mut status: LlamaStackDistributionStatus,
     now: Timestamp,
@@ -168,11 +168,11 @@ fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome
     } else {
         format!("Deployment is rolling out: {}/{wanted} replicas updated", live.updated.min(wanted))
     };
-    Progress { phase: Phase::Initializing, message: explained(snapshot, problem, message) }
+    Progress { phase: Phase::Initializing, message: with_cause(snapshot, problem, message) }
 }
 
 /// Sets the addresses, the distribution and the server's fields.
-fn served(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaStackDistributionStatus) {
+fn set_addresses(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaStackDistributionStatus) {
     let object = &snapshot.object;
     let spec = &object.spec;
     let name = fields::distribution(spec).map(ToOwned::to_owned);
@@ -181,7 +181,7 @@ fn served(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaStackDistr
     status.route_url = fields::exposed(spec).map(|expose| route_url(snapshot, expose));
     let config = status.distribution_config.get_or_insert_default();
     config.active_distribution = Some(name.unwrap_or_else(|| CUSTOM.to_owned()));
-    server::shown(snapshot, progress.phase == Phase::Ready, status);
+    server::set_fields(snapshot, progress.phase == Phase::Ready, status);
 }
 
 /// Empty until an address is assigned.
@@ -218,11 +218,11 @@ fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistribution
     } else {
         ("ReplicasUnavailable", available)
     };
-    let message = explained(snapshot, status.pod_problem.as_ref(), message);
+    let message = with_cause(snapshot, status.pod_problem.as_ref(), message);
     Statement::new(AVAILABLE, Truth::False, reason, message)
 }
 
-fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
+fn child_statements(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
     let ready = progress.phase == Phase::Ready;
     let spec = &snapshot.object.spec;
     let written = outcome.failure.is_none();
@@ -240,7 +240,7 @@ fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<St
 
 /// The children of the previous spec stay while the spec is refused, unless someone deletes them. A condition is
 /// reported only if it is false or has changed: an unchanged child says nothing about the new spec.
-fn remaining(snapshot: &Snapshot, outcome: &Outcome) -> Vec<Statement> {
+fn changed_child_statements(snapshot: &Snapshot, outcome: &Outcome) -> Vec<Statement> {
     let statements = [
         result_statement(STORAGE_READY, storage(snapshot, outcome, false)),
         result_statement(SERVICE_READY, service(snapshot, outcome, false)),
@@ -309,7 +309,7 @@ fn spec(findings: &[Finding]) -> Statement {
 }
 
 /// Removes conditions about fields that the spec does not have.
-fn forget(snapshot: &Snapshot, resolution: &SpecResolution, kept: &mut Vec<Condition>) {
+fn remove_unneeded(snapshot: &Snapshot, resolution: &SpecResolution, kept: &mut Vec<Condition>) {
     let spec: &LlamaStackDistributionSpec = &snapshot.object.spec;
     if fields::storage(spec).is_none() {
         conditions::remove(kept, STORAGE_READY);
@@ -317,7 +317,7 @@ fn forget(snapshot: &Snapshot, resolution: &SpecResolution, kept: &mut Vec<Condi
     if !fields::wants_service(spec) {
         conditions::remove(kept, SERVICE_READY);
     }
-    for type_ in config::unasked(resolution) {
+    for type_ in config::unneeded(resolution) {
         conditions::remove(kept, type_);
     }
 }

@@ -14,21 +14,25 @@ pub fn health(snapshot: &Snapshot, ready: bool) -> Option<Statement> {
     let spec = &snapshot.object.spec;
     let result = match &snapshot.server {
         _ if !ready => Err("Deployment not ready".to_owned()),
-        _ if scaling::replicas(snapshot) == Some(0) => Err("No server runs: spec.replicas is 0".to_owned()),
+        _ if scaling::replicas(snapshot) == Some(0) => {
+            Err("No server is running: spec.workload.replicas is 0".to_owned())
+        }
         // A pod is ready only once its startup probe has seen the server's health check pass.
-        _ if !fields::wants_service(spec) => Ok("Health check passed, by the probe of the pods. The server is not asked for \
-                                                 its version and providers: it has no Service. Set spec.networking.port \
-                                                 to give it one"
-            .to_owned()),
-        ObservedServer::Silent(why) => Err(why.clone()),
-        ObservedServer::Answered { providers: Some(_), .. } => Ok("Health check passed".to_owned()),
-        ObservedServer::Answered { providers: None, .. } => {
-            Ok("Health check passed. The providers are not shown: the server asks for credentials, and Steersman sends none"
+        _ if !fields::wants_service(spec) => {
+            Ok("Health check passed (startup probe of the pods). The server has no Service, so its version and \
+                providers are unknown. Set spec.networking.port to create one"
                 .to_owned())
         }
-        ObservedServer::Awaited if has_answered(snapshot) => return None,
-        ObservedServer::Awaited => {
-            let message = "The pods are ready; the server is being asked";
+        ObservedServer::Failed(why) => Err(why.clone()),
+        ObservedServer::Answered { providers: Some(_), .. } => Ok("Health check passed".to_owned()),
+        ObservedServer::Answered { providers: None, .. } => {
+            Ok("Health check passed. The providers are unknown: the server requires credentials, and Steersman sends \
+                none"
+                .to_owned())
+        }
+        ObservedServer::Pending if has_answered(snapshot) => return None,
+        ObservedServer::Pending => {
+            let message = "The pods are ready; the first health check of the server is pending";
             return Some(Statement::new(HEALTH_CHECK, Truth::Unknown, "HealthCheckPending", message));
         }
     };
@@ -41,12 +45,12 @@ fn has_answered(snapshot: &Snapshot) -> bool {
         && condition(snapshot, HEALTH_CHECK).is_some()
 }
 
-pub fn shown(snapshot: &Snapshot, ready: bool, status: &mut LlamaStackDistributionStatus) {
+pub fn set_fields(snapshot: &Snapshot, ready: bool, status: &mut LlamaStackDistributionStatus) {
     let config = status.distribution_config.get_or_insert_default();
     match &snapshot.server {
         _ if !ready || !fields::wants_service(&snapshot.object.spec) => config.providers = None,
-        ObservedServer::Awaited => {}
-        ObservedServer::Silent(_) => config.providers = None,
+        ObservedServer::Pending => {}
+        ObservedServer::Failed(_) => config.providers = None,
         ObservedServer::Answered { version, providers } => {
             config.providers.clone_from(providers);
             let known = &mut status.version.get_or_insert_default().llama_stack_server_version;

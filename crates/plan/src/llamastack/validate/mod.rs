@@ -13,7 +13,7 @@ use steersman_reconcile::{DecodeError, decode, message, path};
 use super::config::problem::reason;
 use super::config::{ANNOTATION, Base, FieldError, Input, Merge, Source, check, check_without_file, source};
 
-pub use references::{Found, Kind, Named, Reference, missing, referenced_by, references};
+pub use references::{ReferenceState, ReferenceKind, ReferencedObject, Reference, missing, referenced_by, references};
 pub use unread::{unread, unread_problem};
 
 /// Facts besides the object.
@@ -28,7 +28,7 @@ pub struct Facts<'a> {
     /// The namespace of the ConfigMap of `overrideConfig`, which only v1alpha1 can choose. None: the object's own.
     pub config_namespace: Option<&'a str>,
     /// The objects that were looked up for `references`.
-    pub found: &'a BTreeMap<Named, Found>,
+    pub found: &'a BTreeMap<ReferencedObject, ReferenceState>,
     pub missing: Missing,
 }
 
@@ -49,16 +49,16 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     if deleting || old.is_some_and(|old| old["spec"] == new["spec"] && annotation(old) == annotation(new)) {
         return Review::default();
     }
-    let judged = judge(new, facts.base, facts);
+    let checked_object = check_object(new, facts.base, facts);
     // The base of one distribution says nothing about another.
     let same_base = |old: &Value| facts.base.filter(|_| old["spec"]["distribution"] == new["spec"]["distribution"]);
     let before: BTreeSet<FieldError> =
-        old.map(|old| judge(old, same_base(old), facts).errors).into_iter().flatten().collect();
+        old.map(|old| check_object(old, same_base(old), facts).errors).into_iter().flatten().collect();
     let (old_errors, mut errors): (Vec<_>, Vec<_>) =
-        judged.errors.into_iter().partition(|error| before.contains(error));
-    let mut warnings: Vec<FieldError> = old_errors.into_iter().chain(judged.remarks).collect();
+        checked_object.errors.into_iter().partition(|error| before.contains(error));
+    let mut warnings: Vec<FieldError> = old_errors.into_iter().chain(checked_object.remarks).collect();
     let known = old.and_then(|old| spec_of(old).ok()).map(|old| references(&old, facts.namespace)).unwrap_or_default();
-    let added = judged
+    let added = checked_object
         .references
         .into_iter()
         .filter(|new| !known.iter().any(|old| old.named == new.named && old.keys == new.keys))
@@ -83,21 +83,21 @@ pub fn unknown_distribution(spec: &LlamaStackDistributionSpec, known: &[&str]) -
         path!(spec.distribution.name),
         reason::INVALID,
         format!("Unknown distribution {name:?}. Available distributions: {list}"),
-        message!["Name one of them, or give ", path!(spec.distribution.image), "."],
+        message!["Use one of them, or set ", path!(spec.distribution.image), "."],
     ))
 }
 
 #[derive(Default)]
-struct Judged {
+struct CheckedObject {
     errors: Vec<FieldError>,
     remarks: Vec<FieldError>,
     references: Vec<Reference>,
 }
 
-fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
+fn check_object(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> CheckedObject {
     let spec = match spec_of(object) {
         Ok(spec) => spec,
-        Err(errors) => return Judged { errors, ..Judged::default() },
+        Err(errors) => return CheckedObject { errors, ..CheckedObject::default() },
     };
     let mut errors: Vec<FieldError> = unknown_distribution(&spec, facts.distributions).into_iter().collect();
     let merge = Merge::parse(annotation(object)).unwrap_or_else(|problem| {
@@ -111,7 +111,7 @@ fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
     errors.extend(checked.errors);
     let unread = unread(&object["spec"], &spec).into_iter().map(unread_problem);
     let remarks = checked.remarks.into_iter().chain(unread).collect();
-    Judged { errors, remarks, references: references(&spec, facts.namespace) }
+    CheckedObject { errors, remarks, references: references(&spec, facts.namespace) }
 }
 
 /// Reports the path even for forms that the schema does not check.
@@ -122,8 +122,8 @@ fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<FieldError>
         return Err(wrong);
     }
     decode(spec, "spec").map_err(|DecodeError { path, cause }| {
-        let remedy = "Compare it with `kubectl explain llsd.spec --recursive`.";
-        vec![FieldError::new(path, reason::INVALID, format!("cannot be read: {cause}"), remedy)]
+        let remedy = "See `kubectl explain llsd.spec --recursive` for the type of each field.";
+        vec![FieldError::new(path, reason::INVALID, format!("cannot be decoded: {cause}"), remedy)]
     })
 }
 

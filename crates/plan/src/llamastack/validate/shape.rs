@@ -38,15 +38,17 @@ fn providers(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
                 provider(problems, one, &path.index(place));
             }
         }
-        other => {
-            problems.push(wrong(path.clone(), "a provider (an object with provider in it) or a list of them", other))
-        }
+        other => problems.push(wrong(
+            path.clone(),
+            "a provider (an object with the field provider) or a list of providers",
+            other,
+        )),
     }
 }
 
 fn provider(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     if !value.is_object() {
-        problems.push(wrong(path.clone(), "a provider: an object with provider in it", value));
+        problems.push(wrong(path.clone(), "a provider (an object with the field provider)", value));
         return;
     }
     required(problems, value, "provider", path);
@@ -61,7 +63,9 @@ fn provider(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
                 secret(problems, reference, &path.field("secretRefs").field(name.clone()));
             }
         }
-        other => problems.push(wrong(path.field("secretRefs"), "an object of references to Secrets", other)),
+        other => {
+            problems.push(wrong(path.field("secretRefs"), "an object whose values are references to Secrets", other))
+        }
     }
 }
 
@@ -78,7 +82,7 @@ fn model(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
                 problems.push(wrong(path.field("contextLength"), "a whole number", length));
             }
         }
-        other => problems.push(wrong(path.clone(), "the name of a model or an object with name in it", other)),
+        other => problems.push(wrong(path.clone(), "the name of a model or an object with the field name", other)),
     }
 }
 
@@ -97,7 +101,7 @@ fn secret(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
             path.clone(),
             reason::INVALID,
             "not a reference to one key of a Secret",
-            "Give either name and key, or secretKeyRef with name and key; never the secret itself.",
+            "Write {name: SECRET, key: KEY} or {secretKeyRef: {name: SECRET, key: KEY}}, never the value itself.",
         ));
     }
 }
@@ -119,11 +123,11 @@ fn required(problems: &mut Vec<FieldError>, value: &Value, field: &'static str, 
 
 fn optional_text(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     if !matches!(value, Value::Null | Value::String(_)) {
-        problems.push(wrong(path.clone(), "a text", value));
+        problems.push(wrong(path.clone(), "a string", value));
     }
 }
 
 fn wrong(path: FieldPath, wanted: &str, found: &Value) -> FieldError {
     let message = format!("expected {wanted}, found {}", kind_of(found));
-    FieldError::new(path, reason::INVALID, message, "Write it in one of the forms that it takes.")
+    FieldError::new(path, reason::INVALID, message, "Change it to the expected form.")
 }

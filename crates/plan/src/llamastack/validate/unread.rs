@@ -20,8 +20,8 @@ pub fn unread_problem(path: FieldPath) -> FieldError {
     FieldError::new(
         path,
         reason::IGNORED,
-        "this version of Steersman does not know the field, and leaves it out",
-        "Remove it, or take a newer version of Steersman.",
+        "this version of Steersman does not know the field and ignores it",
+        "Remove it, or upgrade Steersman.",
     )
 }
 

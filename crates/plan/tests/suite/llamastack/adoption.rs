@@ -80,10 +80,11 @@ fn differing_adopted_pods_are_reported() {
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(
         findings[0].message,
-        "Deployment starter was made by an earlier operator, and its pods stay as they are although Steersman would write \
+        "Deployment starter was created by an earlier operator. Its pods are not restarted, although Steersman would \
+         set \
          spec.template.metadata.labels.app.kubernetes.io/instance, spec.template.spec.containers[0].env, \
          spec.template.spec.containers[0].image, spec.template.spec.containers[0].name, \
-         spec.template.spec.containers[0].ports and 6 more otherwise."
+         spec.template.spec.containers[0].ports and 6 more differently."
     );
     assert!(findings[0].remedy.ends_with("kubectl label deployment starter steersman.dev/adopted-"), "{findings:?}");
 

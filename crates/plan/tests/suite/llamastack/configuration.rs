@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use steersman_api::llamastack::status::Phase;
 use steersman_plan::llamastack;
-use steersman_plan::llamastack::validate::Kind;
+use steersman_plan::llamastack::validate::ReferenceKind;
 use steersman_plan::llamastack::{ObservedConfigMap, ObservedReference, Snapshot, plan, referred};
 use steersman_reconcile::{EventType, Failure, ObjectId, Outcome, Requeue};
 
@@ -24,7 +24,7 @@ pub fn with_references(mut snapshot: Snapshot) -> Snapshot {
     snapshot.references = referred(&snapshot.object)
         .into_iter()
         .map(|reference| {
-            let secret = reference.named.kind == Kind::Secret;
+            let secret = reference.named.kind == ReferenceKind::Secret;
             let content = || reference.keys.iter().map(|key| (key.clone(), "version: 2".to_owned())).collect();
             ObservedReference {
                 secret,

@@ -49,66 +49,67 @@ fn each_invalid_spec_yields_its_finding() {
             server("containerSpec: {port: 70000}"),
             Blocker,
             "PortInvalid",
-            "spec.networking.port is 70000, which is not a port.",
-            "Set it to a number from 1024 to 65535, or leave it out for 8321.",
+            "spec.networking.port is 70000, which is not a valid port.",
+            "Set it to a number from 1024 to 65535, or remove it to use 8321.",
         ),
         (
             v1alpha1_snapshot("{replicas: -1, server: {distribution: {name: starter}}}"),
             Blocker,
             "ReplicasInvalid",
-            "spec.workload.replicas is -1; there cannot be fewer than 0.",
+            "spec.workload.replicas is -1, but must be 0 or more.",
             "Set spec.workload.replicas to 0 or more.",
         ),
         (
             server("podOverrides: {volumes: [{name: lls-storage, emptyDir: {}}]}"),
             Blocker,
             "VolumeNameTaken",
-            "spec.workload.overrides.volumes has \"lls-storage\", the name of the server's own storage.",
-            "Give each volume a name of its own.",
+            "spec.workload.overrides.volumes has a volume \"lls-storage\", which is the name of the server's storage \
+             volume.",
+            "Give each volume a unique name.",
         ),
         (
             server("podOverrides: {volumes: [{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]}"),
             Blocker,
             "VolumeNameTaken",
-            "spec.workload.overrides.volumes has \"a\" twice.",
-            "Give each volume a name of its own.",
+            "spec.workload.overrides.volumes has two volumes \"a\".",
+            "Give each volume a unique name.",
         ),
         (
             server("podOverrides: {volumes: [{name: a, emptyDir: {}}], volumeMounts: [{name: a, mountPath: /.llama}]}"),
             Blocker,
             "MountPathTaken",
-            "spec.workload.overrides.volumeMounts has \"/.llama\", where the server's own storage is.",
-            "Give each mount a path of its own; spec.workload.storage.mountPath moves the server's.",
+            "spec.workload.overrides.volumeMounts has a mount at \"/.llama\", where the server's storage is mounted.",
+            "Mount each volume at a unique path. To move the server's storage, set spec.workload.storage.mountPath.",
         ),
         (
             server("userConfig: {configMapName: mine}"),
             Blocker,
             "ConfigMapNotFound",
             "spec.overrideConfig.configMapName: failed to find overrideConfig ConfigMap \"mine\" in namespace \"team-a\"",
-            "Create it in namespace team-a, or name another.",
+            "Create it in namespace team-a, or reference another one.",
         ),
         (
             server("tlsConfig: {caBundle: {configMapName: mine, configMapNamespace: b}}"),
             Blocker,
             "ConfigMapNotFound",
             "spec.networking.tls.caBundle.configMapName: failed to find caBundle ConfigMap \"mine\" in namespace \"b\"",
-            "Create it in namespace b, or name another. One of another namespace is read only if it has the label \
+            "Create it in namespace b, or reference another one. A ConfigMap in another namespace needs the label \
              llamastack.io/watch=true.",
         ),
         (
             server("autoscaling: {maxReplicas: 0}"),
             Warning,
             "AutoscalingIgnored",
-            "spec.workload.autoscaling.maxReplicas is 0, so that nothing is scaled.",
-            "Set it to the most pods that may run, or remove spec.workload.autoscaling.",
+            "spec.workload.autoscaling.maxReplicas is 0, so no HorizontalPodAutoscaler is created.",
+            "Set it to the maximum number of pods, or remove spec.workload.autoscaling.",
         ),
         (
             server("autoscaling: {maxReplicas: 2, minReplicas: 3}"),
             Blocker,
             "AutoscalingInvalid",
-            "spec.workload.autoscaling.maxReplicas is 2, fewer than the 3 that minReplicas and spec.workload.replicas ask \
-             for.",
-            "Raise maxReplicas, or lower the others.",
+            "spec.workload.autoscaling.maxReplicas is 2, less than 3, the larger of minReplicas and \
+             spec.workload.replicas.",
+            "Raise maxReplicas, or lower minReplicas and replicas.",
         ),
         (
             server("podDisruptionBudget: {minAvailable: 1, maxUnavailable: 1}"),
@@ -121,8 +122,8 @@ fn each_invalid_spec_yields_its_finding() {
             server("containerSpec: {env: [{name: B, value: s}, {name: A}, {name: B}, {name: A}, {name: A}]}"),
             Warning,
             "EnvRepeated",
-            "spec.workload.overrides.env has more than one A, B; the last one counts.",
-            "Keep one entry of each name.",
+            "spec.workload.overrides.env sets A, B more than once; the last value is used.",
+            "Keep one entry for each name.",
         ),
         (
             Snapshot {
@@ -131,9 +132,9 @@ fn each_invalid_spec_yields_its_finding() {
             },
             Warning,
             "StorageSizeIgnored",
-            "spec.workload.storage.size is 20Gi, but PersistentVolumeClaim starter-pvc was made with 10Gi and is left as it \
-             is.",
-            "Change the claim itself where its storage class can expand it, then set the same size here.",
+            "spec.workload.storage.size is 20Gi, but PersistentVolumeClaim starter-pvc requests 10Gi, and Steersman \
+             does not change existing claims.",
+            "To grow the volume, edit the claim (its StorageClass must allow expansion), then set the same size here.",
         ),
     ] {
         let plan = plan(&snapshot);
@@ -183,7 +184,7 @@ fn findings_are_sorted_by_severity_and_reported_once() {
     assert_eq!(reasons, ["PortInvalid", "AutoscalingIgnored"]);
     assert_eq!(first.events.len(), 1);
     assert_eq!((first.events[0].type_, first.events[0].reason), (EventType::Warning, "PortInvalid"));
-    assert!(first.events[0].message.contains("is not a port. Set it to"), "{}", first.events[0].message);
+    assert!(first.events[0].message.contains("is not a valid port. Set it to"), "{}", first.events[0].message);
 
     snapshot.object.status = Some(stored_status(&llamastack::status(&snapshot, &first, &Outcome::default())));
     assert_eq!(plan(&snapshot).events, []);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_plan::llamastack;
 use steersman_plan::llamastack::names::{labels, selector};
-use steersman_plan::llamastack::validate::{Kind, Reference};
+use steersman_plan::llamastack::validate::{ReferenceKind, Reference};
 use steersman_plan::llamastack::{
     ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedReference, ObservedServer, ObservedTrust,
     ReplicasOwner, Snapshot, mounted_config_maps, plan, referred,
@@ -161,8 +161,8 @@ fn snapshots() -> impl Strategy<Value = Snapshot> {
     let claim = (prop::option::of("[A-Z][a-z]{3}"), prop::option::of("[0-9]{1,3}(Gi|Mi)?"))
         .prop_map(|(phase, size)| ObservedClaim { phase, size: size.map(Quantity) });
     let server = prop_oneof![
-        Just(ObservedServer::Awaited),
-        ".{0,9}".prop_map(ObservedServer::Silent),
+        Just(ObservedServer::Pending),
+        ".{0,9}".prop_map(ObservedServer::Failed),
         (prop::option::of("[0-9]"), any::<bool>())
             .prop_map(|(version, open)| ObservedServer::Answered { version, providers: open.then(Vec::new) }),
     ];
@@ -199,11 +199,11 @@ fn snapshots() -> impl Strategy<Value = Snapshot> {
 fn observed_reference(reference: &Reference) -> ObservedReference {
     let content = reference.keys.iter().map(|key| (key.clone(), "version: 2".to_owned())).collect();
     ObservedReference {
-        secret: reference.named.kind == Kind::Secret,
+        secret: reference.named.kind == ReferenceKind::Secret,
         namespace: reference.named.namespace.clone(),
         name: reference.named.name.clone(),
         keys: Some(reference.keys.iter().cloned().collect()),
-        content: (reference.named.kind == Kind::ConfigMap).then_some(content),
+        content: (reference.named.kind == ReferenceKind::ConfigMap).then_some(content),
     }
 }
 

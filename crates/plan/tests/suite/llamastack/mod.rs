@@ -29,7 +29,7 @@ use steersman_plan::llamastack::{
     ObservedClaim, ObservedDeployment, ObservedObject, ObservedRoute, ObservedServer, ObservedTrust, Plan,
     ReplicasOwner, Settings, Snapshot, V1alpha1Fields, plan,
 };
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{Outcome, Write, WriteOp};
 
 const STARTER: &str = "docker.io/llamastack/distribution-starter:0.7.1";
@@ -65,9 +65,9 @@ fn snapshot_from_v1alpha2(spec: Value) -> Snapshot {
 
 /// The snapshot that the operator builds from a stored object.
 fn snapshot_from_stored(object: Value) -> Snapshot {
-    let former = convert(object.clone(), "llamastack.io/v1alpha1").unwrap().object;
-    let former: v1alpha1::LlamaStackDistribution = serde_json::from_value(former).unwrap();
-    let server = former.spec.server;
+    let converted = convert(object.clone(), "llamastack.io/v1alpha1").unwrap().object;
+    let converted: v1alpha1::LlamaStackDistribution = serde_json::from_value(converted).unwrap();
+    let server = converted.spec.server;
     let stored: LlamaStackDistribution = serde_json::from_value(object.clone()).unwrap();
     Snapshot {
         now: now(),
@@ -86,7 +86,7 @@ fn snapshot_from_stored(object: Value) -> Snapshot {
             deleting: false,
             unread: unread(&object["spec"], &stored.spec),
             spec: stored.spec,
-            former: V1alpha1Fields {
+            v1alpha1: V1alpha1Fields {
                 server: json!(server),
                 container_name: server.container_spec.and_then(|container| container.name),
                 config_namespace: server.user_config.and_then(|config| config.config_map_namespace),
@@ -99,16 +99,16 @@ fn snapshot_from_stored(object: Value) -> Snapshot {
         service: false,
         ingress: None,
         route: ObservedRoute::NotServed,
-        former_policy: false,
+        has_legacy_policy: false,
         config_maps: vec![],
         in_use: None,
         references: vec![],
         trust: ObservedTrust::default(),
         followed: true,
-        labels: LabelsSeen::NotAsked,
+        labels: ObservedLabels::NotRead,
         any_user: false,
         pods: None,
-        server: ObservedServer::Awaited,
+        server: ObservedServer::Pending,
     }
 }
 

@@ -88,7 +88,7 @@ fn network_policy_allows_listed_namespaces() {
 #[test]
 fn legacy_network_policy_is_kept() {
     let mut snapshot = v1alpha2_snapshot("{distribution: {name: starter}}");
-    snapshot.former_policy = true;
+    snapshot.has_legacy_policy = true;
     assert!(
         plan(&snapshot).prune.iter().all(|kind| kind.kind != "NetworkPolicy"),
         "without the policy every pod could reach the server"

@@ -76,7 +76,7 @@ fn unreadable_key_keeps_previous_value() {
         assert_eq!(config.images, good.images, "{text:?}");
         assert_eq!(config.policy, DefaultPolicy::Off, "{text:?}: the other key is readable");
         let part = &config.faults[0].message;
-        assert!(part.starts_with(&format!("ConfigMap {PLACE}, key image-overrides: this is not YAML")), "{part}");
+        assert!(part.starts_with(&format!("ConfigMap {PLACE}, key image-overrides: the value is not YAML")), "{part}");
         assert_eq!(config_with_overrides(text).images, Images::Unknown, "{text:?}: there is no previous value");
     }
     for text in ["enableNetworkPolicy: true", "enableNetworkPolicy: {enabled: maybe}", "["] {
@@ -147,7 +147,7 @@ fn image_override_updates_server_and_configuration() {
     known.config_hash = Some("of an earlier base".into());
     let new_plan = plan(&upgraded);
     assert!(new_plan.writes.is_empty() && new_plan.prune.is_empty());
-    assert!(new_plan.findings[0].message.contains("so that all stays as it is"), "{:?}", new_plan.findings);
+    assert!(new_plan.findings[0].message.contains("The server stays unchanged"), "{:?}", new_plan.findings);
     let new_object = with_config(&v1alpha2_snapshot(GENERATED), config_with_overrides("starter: ["));
     assert_eq!(planned_image(&new_object), STARTER, "a new object has no image to keep");
 }

@@ -11,7 +11,6 @@ use super::{observed_deployment, settled_snapshot, stored_status, v1alpha2_snaps
 
 const SPEC_WITH_PORT: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
 const LOG_COMMAND: &str = "kubectl logs -n team-a -l app=llama-stack,app.kubernetes.io/instance=starter -c ";
-const RECOVERY_NOTE: &str = "the pod goes on by itself once the image is there";
 
 /// Any pod, for property tests.
 pub fn any_pod() -> impl Strategy<Value = ObservedPod> {
@@ -96,52 +95,55 @@ fn each_problem_comes_with_remedy() {
         (
             waiting_pod("ErrImagePull", "failed to resolve reference \"image:1\": not found"),
             format!(
-                "ImagePullBackOff: container llama-stack cannot get image image:1: failed to resolve reference \
-                 \"image:1\": not found. Check the name and the tag, and the Secrets to pull it with; {RECOVERY_NOTE}"
+                "ImagePullBackOff: container llama-stack cannot pull image image:1: failed to resolve reference \
+                 \"image:1\": not found. Check the name, the tag and the pull secrets; the pod starts as soon as the \
+                   image can be pulled"
             ),
         ),
         (
             waiting_pod("CreateContainerConfigError", "couldn't find key token in Secret team-a/vllm"),
             "CreateContainerConfigError: container llama-stack cannot start: couldn't find key token in Secret \
-             team-a/vllm. Create what is missing; the pod goes on by itself once it is there"
+             team-a/vllm. Create the missing object or key; the pod starts as soon as it exists"
                 .into(),
         ),
         (
             waiting_pod("RunContainerError", "exec: \"x\": executable file not found in $PATH"),
             "RunContainerError: container llama-stack cannot start: exec: \"x\": executable file not found in $PATH. \
-             Check the image image:1 and the command, mounts and security of the pod"
+             Check image image:1, and the command, volume mounts and security context of the pod"
                 .into(),
         ),
         (
             crashed_pod(Some(("CrashLoopBackOff", "back-off 20s restarting failed container")), (1, "Error", "hush")),
             format!(
-                "CrashLoopBackOff: container llama-stack ended with exit code 1 (Error). Its log says why: \
+                "CrashLoopBackOff: container llama-stack exited with code 1 (Error). Read its log: \
                  {LOG_COMMAND}llama-stack --previous"
             ),
         ),
         (
             crashed_pod(None, (137, "OOMKilled", "")),
-            "CrashLoopBackOff: container llama-stack needs more memory than its limit (exit code 137, OOMKilled). Raise \
+            "CrashLoopBackOff: container llama-stack exceeded its memory limit (exit code 137, OOMKilled). Raise \
              spec.workload.resources.limits.memory"
                 .into(),
         ),
         (
-            unschedulable_pod("0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 Insufficient cpu. preemption: 0/3 nodes"),
-            "Unschedulable: no node takes the pod: Insufficient cpu, Insufficient nvidia.com/gpu. Add such nodes, or ask \
-             for less in spec.workload.resources"
+            unschedulable_pod(
+                "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 Insufficient cpu. preemption: 0/3 nodes",
+            ),
+            "Unschedulable: no node fits the pod: Insufficient cpu, Insufficient nvidia.com/gpu. Add nodes that fit, \
+             or lower spec.workload.resources"
                 .into(),
         ),
         (
             unschedulable_pod("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"),
-            "Unschedulable: pod has unbound immediate PersistentVolumeClaims. not found. Look at the events of the claim; \
-             it may need a StorageClass that can provide it"
+            "Unschedulable: pod has unbound immediate PersistentVolumeClaims. not found. Check the events of the \
+             PersistentVolumeClaim, and that a StorageClass can provision it"
                 .into(),
         ),
         (
             pod_with(container("generate-config", None, Some((1, "Error", "x\nsteersman: cannot read\nthe file\n")))),
             format!(
-                "CrashLoopBackOff: init container generate-config ended with exit code 1 (Error): steersman: cannot read \
-                 the file. Its log says why: {LOG_COMMAND}generate-config"
+                "CrashLoopBackOff: init container generate-config exited with code 1 (Error): steersman: cannot read \
+                 the file. Read its log: {LOG_COMMAND}generate-config"
             ),
         ),
     ] {
@@ -160,7 +162,7 @@ fn external_provider_problem_names_image_and_resolution() {
         (
             install(Some(("ImagePullBackOff", "Back-off pulling image \"reg/mine:1\"")), None),
             "Failed to pull provider image reg/mine:1 (ImagePullBackOff). Resolution: Correct \
-             spec.externalProviders.inference[0].image, or give the server's ServiceAccount a Secret to pull it with"
+             spec.externalProviders.inference[0].image, or add a pull secret to the server's ServiceAccount"
                 .to_owned(),
         ),
         (
@@ -175,14 +177,14 @@ fn external_provider_problem_names_image_and_resolution() {
             ),
             format!(
                 "external provider mine: Missing /lls-provider/lls-provider-spec.yaml in image reg/mine:1 (exit code 1, \
-                 image reg/mine:1). Resolution: Correct the image and name it in \
-                 spec.externalProviders.inference[0].image; the whole log: {LOG_COMMAND}install-provider-mine"
+                 image reg/mine:1). Resolution: Fix the image and set spec.externalProviders.inference[0].image to it. Full log: {LOG_COMMAND}install-provider-mine"
             ),
         ),
         (
             install(None, Some((137, "Error", ""))),
             format!(
-                "image reg/mine:1 ended with exit code 137. Resolution: Its log says why: {LOG_COMMAND}install-provider-mine"
+                "image reg/mine:1 exited with code 137. Resolution: Read its log: \
+                 {LOG_COMMAND}install-provider-mine"
             ),
         ),
         (
@@ -286,9 +288,7 @@ fn newest_pod_problem_precedes_deployment_problem() {
     assert_eq!(message(&snapshot), "Deployment is pending: timed out progressing");
     snapshot.pods = Some(vec![ObservedPod::default(), crashed_pod(None, (3, "", "")), crashed_pod(None, (4, "", ""))]);
     let crash = message(&snapshot);
-    assert!(
-        crash.starts_with("Deployment is pending: CrashLoopBackOff: container llama-stack ended with exit code 3.")
-    );
+    assert!(crash.starts_with("Deployment is pending: CrashLoopBackOff: container llama-stack exited with code 3."));
 
     // After a start the pods are not observed yet.
     snapshot.object.status = Some(stored_status(&render_status(&snapshot, &Outcome::default())));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
-use steersman_plan::llamastack::server::{Question, illness, providers, question, version};
+use steersman_plan::llamastack::server::{PollTarget, health_problem, providers, poll_target, version};
 use steersman_plan::llamastack::{ObservedDeployment, ObservedReference, ObservedServer, Snapshot};
 use steersman_reconcile::Outcome;
 
@@ -39,9 +39,9 @@ fn status_providers(status: &LlamaStackDistributionStatus) -> Option<&Vec<Provid
 #[test]
 fn server_is_queried_once_fully_rolled_out() {
     let plain = settled_snapshot(SPEC_WITH_PORT);
-    let query = question(&plain).unwrap();
+    let query = poll_target(&plain).unwrap();
     let url = "http://starter-service.team-a.svc.cluster.local:9000".to_owned();
-    assert_eq!(query, Question { url, generation: Some(3) });
+    assert_eq!(query, PollTarget { url, generation: Some(3) });
     let with_deployment = |deployment| Snapshot { deployment, ..plain.clone() };
     for (name, snapshot) in [
         ("no Deployment", with_deployment(None)),
@@ -62,15 +62,15 @@ fn server_is_queried_once_fully_rolled_out() {
             settled_snapshot("{replicas: 0, server: {distribution: {name: starter}, containerSpec: {port: 1}}}"),
         ),
     ] {
-        assert_eq!(question(&snapshot), None, "{name}");
+        assert_eq!(poll_target(&snapshot), None, "{name}");
     }
     let mut deleting = plain.clone();
     deleting.object.deleting = true;
-    assert_eq!(question(&deleting), None);
+    assert_eq!(poll_target(&deleting), None);
     // A rejected spec does not describe the address of the running server.
     let mut rejected_spec = plain.clone();
     rejected_spec.object.status.as_mut().unwrap().phase = Some(Phase::Failed);
-    assert_eq!(question(&rejected_spec), None);
+    assert_eq!(poll_target(&rejected_spec), None);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn tls_server_is_queried_by_https() {
     }];
     let snapshot = settle(snapshot);
     let url = "https://starter-service.team-a.svc.cluster.local:8443";
-    assert_eq!(question(&snapshot).unwrap().url, url);
+    assert_eq!(poll_target(&snapshot).unwrap().url, url);
     assert_eq!(snapshot.object.status.unwrap().service_url.as_deref(), Some(url));
 }
 
@@ -100,17 +100,17 @@ fn server_answer_stays_until_next_answer() {
 
     // The answer is awaited after a start of the operator.
     snapshot.object.status = Some(stored_status(&answered));
-    snapshot.server = ObservedServer::Awaited;
+    snapshot.server = ObservedServer::Pending;
     assert_eq!(render_status(&snapshot, &Outcome::default()), stored_status(&answered), "the last answer is kept");
 
-    snapshot.server = ObservedServer::Silent("GET /v1/providers: timed out".into());
+    snapshot.server = ObservedServer::Failed("GET /v1/providers: timed out".into());
     let silent_status = render_status(&snapshot, &Outcome::default());
     assert_eq!(status_providers(&silent_status), None);
     assert_eq!(server_version(&silent_status), Some("0.7.2"));
     assert_condition(&silent_status, "HealthCheck", ["False", "HealthCheckFailed", "GET /v1/providers: timed out"]);
 
     snapshot.object.status = Some(stored_status(&silent_status));
-    snapshot.server = ObservedServer::Awaited;
+    snapshot.server = ObservedServer::Pending;
     assert_eq!(
         render_status(&snapshot, &Outcome::default()),
         stored_status(&silent_status),
@@ -127,8 +127,9 @@ fn health_is_unknown_until_server_answers() {
     assert_eq!(status_providers(&starting), None, "providers of deleted pods are removed");
     snapshot.object.status = Some(stored_status(&starting));
     snapshot.deployment = Some(observed_deployment(1, 1));
-    snapshot.server = ObservedServer::Awaited;
-    let pending = ["Unknown", "HealthCheckPending", "The pods are ready; the server is being asked"];
+    snapshot.server = ObservedServer::Pending;
+    let pending =
+        ["Unknown", "HealthCheckPending", "The pods are ready; the first health check of the server is pending"];
     assert_condition(&render_status(&snapshot, &Outcome::default()), "HealthCheck", pending);
 }
 
@@ -138,16 +139,16 @@ fn authenticated_server_is_healthy_without_providers() {
     let status =
         render_status(&Snapshot { server: authenticated, ..settled_snapshot(SPEC_WITH_PORT) }, &Outcome::default());
     let message =
-        "Health check passed. The providers are not shown: the server asks for credentials, and Steersman sends none";
+        "Health check passed. The providers are unknown: the server requires credentials, and Steersman sends none";
     assert_condition(&status, "HealthCheck", ["True", "HealthCheckPassed", message]);
     assert_eq!((status_providers(&status), server_version(&status)), (None, Some("0.7.1")));
 }
 
 #[test]
 fn health_and_version_tolerate_odd_answers() {
-    assert_eq!(illness(&json!({ "status": "OK", "time": 17 })), None);
-    assert_eq!(illness(&json!({ "status": "Error" })).as_deref(), Some("the server calls itself \"Error\""));
-    assert_eq!(illness(&json!([])).as_deref(), Some("the answer has no status"));
+    assert_eq!(health_problem(&json!({ "status": "OK", "time": 17 })), None);
+    assert_eq!(health_problem(&json!({ "status": "Error" })).as_deref(), Some("the server reports the status \"Error\""));
+    assert_eq!(health_problem(&json!([])).as_deref(), Some("the response has no status"));
     assert_eq!(version(&json!({ "version": "0.7.1" })).as_deref(), Some("0.7.1"));
     assert_eq!((version(&json!({ "version": "" })), version(&Value::Null)), (None, None));
     for odd_answer in [json!(null), json!({}), json!({ "data": {} }), json!({ "data": [1] })] {
@@ -267,7 +268,7 @@ proptest! {
     #[test]
     fn any_answer_is_decoded_or_rejected(settings in any_settings()) {
         let answer = json!({ "data": [settings], "status": settings, "version": settings });
-        let read = (providers(&answer), illness(&answer), version(&answer));
+        let read = (providers(&answer), health_problem(&answer), version(&answer));
         prop_assert!(read.0.is_some() == settings.is_object() && read.1.is_some() != (settings == "OK"));
     }
 }

@@ -12,8 +12,8 @@ use super::{now, observed_deployment, settled_snapshot, stored_status, v1alpha1_
 
 const SPEC_WITHOUT_PORT: &str = "{replicas: 2, server: {distribution: {name: starter}}}";
 /// Health message of a server without a Service, which is not queried.
-const NOT_QUERIED: &str = "Health check passed, by the probe of the pods. The server is not asked for its version and providers: \
-                       it has no Service. Set spec.networking.port to give it one";
+const NOT_QUERIED: &str = "Health check passed (startup probe of the pods). The server has no Service, so its version \
+                           and providers are unknown. Set spec.networking.port to create one";
 const SPEC_WITH_CHILDREN: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}, storage: {}}}";
 
 pub fn render_status(snapshot: &Snapshot, outcome: &Outcome) -> LlamaStackDistributionStatus {
@@ -119,7 +119,7 @@ fn phase_follows_deployment() {
         assert_eq!(status.phase, Some(phase), "{name}");
         let (truth, reason, health) = match phase {
             Phase::Ready if spec == none => {
-                let no_server = ["False", "HealthCheckFailed", "No server runs: spec.replicas is 0"];
+                let no_server = ["False", "HealthCheckFailed", "No server is running: spec.workload.replicas is 0"];
                 ("True", "DeploymentReady", no_server)
             }
             Phase::Ready => ("True", "DeploymentReady", ["True", "HealthCheckPassed", NOT_QUERIED]),

@@ -73,8 +73,8 @@ fn legacy_finding_text_counts_as_reported() {
     set_message(
         &mut snapshot,
         "SpecAccepted",
-        "spec.workload.autoscaling.maxReplicas is 0, so that nothing is scaled. Set it to the most pods that may run, or \
-         remove spec.workload.autoscaling.",
+        "spec.workload.autoscaling.maxReplicas is 0, so no HorizontalPodAutoscaler is created. Set it to the maximum \
+         number of pods, or remove spec.workload.autoscaling.",
     );
     assert_eq!(event_reasons(&snapshot), [""; 0], "the text of version 0.1.0");
     set_message(&mut snapshot, "SpecAccepted", "Every field of the spec is acted on.");

@@ -123,7 +123,7 @@ fn oversized_configuration_is_rejected() {
 
 #[test]
 fn invalid_configuration_is_rejected_with_label() {
-    let place = "label io.llamastack.config.base64 is no configuration of a Llama Stack server";
+    let place = "label io.llamastack.config.base64 is not a configuration of a Llama Stack server";
     for (text, why) in [
         ("version: 2\n", "it has no mapping `providers`"),
         ("providers: []\n", "it has no mapping `providers`"),
@@ -145,7 +145,7 @@ fn invalid_configuration_is_rejected_with_label() {
 fn yaml_error_quotes_no_content() {
     let text = "providers: {}\npassword: hunter2\n  wrong: [hunter2\n";
     let error = config_without_layer(&inline_labels(text)).unwrap_err();
-    assert!(error.contains("it is not YAML that can be read (line "), "{error}");
+    assert!(error.contains("it is not valid YAML (line "), "{error}");
     assert!(!error.contains("hunter2"), "{error}");
 }
 
@@ -157,7 +157,7 @@ fn alias_expansion_is_rejected() {
         text += &format!("a{level}: &a{level} [{}]\n", [above.as_str(); 10].join(", "));
     }
     let error = config_without_layer(&inline_labels(text)).unwrap_err();
-    assert!(error.contains("it is not YAML that can be read"), "{error}");
+    assert!(error.contains("it is not valid YAML"), "{error}");
 }
 
 #[test]

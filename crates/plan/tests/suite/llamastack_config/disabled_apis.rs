@@ -51,7 +51,7 @@ fn old_and_new_api_names_are_equivalent() {
     assert_eq!(config(&generated)["providers"]["agents"], Value::Null);
     assert_eq!(
         remarks(&generated),
-        ["spec.disabled: the API eval is left without builtin, which needs the API agents to start"]
+        ["spec.disabled: provider builtin of the API eval is removed: it needs the API agents, which has no provider"]
     );
     let generated = generate_starter("{disabled: [agents, eval]}");
     assert_eq!(config(&generated)["providers"]["responses"], Value::Null);
@@ -93,9 +93,9 @@ fn dependents_of_disabled_api_are_removed() {
     assert_eq!(
         remarks(&generated),
         [
-            "spec.disabled: shield \"llama-guard\" of the distribution is left out: its provider \"llama-guard\" is no longer \
-             there",
-            "spec.disabled: safety.default_shield_id \"llama-guard\" is left out: no provider serves that shield any more",
+            "spec.disabled: shield \"llama-guard\" of the distribution is removed: its provider \"llama-guard\" is no \
+             longer in the configuration",
+            "spec.disabled: safety.default_shield_id \"llama-guard\" is removed: no provider serves that shield",
         ]
     );
 }
@@ -114,7 +114,8 @@ fn removal_of_dependent_providers_is_transitive() {
     let remarks = remarks(&generated);
     assert_eq!(
         remarks[0],
-        "spec.disabled: the API responses is left without builtin, which needs the API vector_io to start"
+        "spec.disabled: provider builtin of the API responses is removed: it needs the API vector_io, which has no \
+         provider"
     );
     assert_eq!(remarks.len(), 4, "{remarks:#?}");
 }

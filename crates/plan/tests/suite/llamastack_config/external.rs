@@ -135,7 +135,7 @@ fn external_ids_are_unique_container_names() {
     assert_eq!(
         errors(text),
         [
-            "spec.externalProviders.inference[1].providerId: \"A_b\" cannot be part of a container's name",
+            "spec.externalProviders.inference[1].providerId: \"A_b\" is not valid in the name of a container",
             "spec.externalProviders.inference[1].image: image must not be empty",
             "spec.externalProviders.safety[0].providerId: ERROR: Duplicate provider ID detected in external providers: \"a\" is \
              both one (spec.externalProviders.inference[0]) and two (spec.externalProviders.safety[0])",
@@ -216,7 +216,10 @@ fn unreadable_pod_files_are_reported_unquoted() {
         problems.iter().map(|one| one.text().to_string()).collect::<Vec<_>>()
     };
     assert!(problem_texts("a: [hush", &list, None)[0].starts_with("config.yaml: not valid YAML"));
-    assert!(problem_texts("{}", "hush", None)[0].starts_with("spec.externalProviders: the list cannot be read"));
+    assert!(
+        problem_texts("{}", "hush", None)[0]
+            .starts_with("spec.externalProviders: the list of external providers cannot be parsed")
+    );
     let unreadable = problem_texts("{}", &list, Some("a: {hush"));
     assert_eq!(unreadable.len(), 2, "{unreadable:?}");
     assert!(unreadable[0].contains("lls-provider-spec.yaml in image i/custom:1: not valid YAML"), "{unreadable:?}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use steersman_plan::llamastack::config::{Base, FieldError, Input, Merge, generate, parse_sql, storage_exports};
-use steersman_plan::llamastack::validate::{Facts, Found, Missing, references, validate};
+use steersman_plan::llamastack::validate::{Facts, ReferenceState, Missing, references, validate};
 use steersman_reconcile::{Message, path};
 
 use super::{config, starter};
@@ -296,7 +296,7 @@ proptest! {
     fn each_missing_reference_is_reported(spec in specs()) {
         let typed_spec = serde_json::from_value(spec).unwrap();
         let all = references(&typed_spec, "n");
-        let lookups: BTreeMap<_, _> = all.iter().map(|item| (item.named.clone(), Found::Absent)).collect();
+        let lookups: BTreeMap<_, _> = all.iter().map(|item| (item.named.clone(), ReferenceState::Missing)).collect();
         let problems = steersman_plan::llamastack::validate::missing(&all, &lookups);
         prop_assert_eq!(problems.len(), all.len());
     }

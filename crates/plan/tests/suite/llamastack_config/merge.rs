@@ -57,13 +57,14 @@ fn replace_drops_base_providers_and_dependents() {
     assert_eq!(
         remarks(&generated),
         [
-            "spec.providers.inference: model \"all-minilm\" of the distribution is left out: its provider \
-             \"sentence-transformers\" is no longer there",
-            "spec.providers.vectorIo: vector_stores.default_provider_id is left out: its provider \"faiss\" is no longer there",
-            "spec.providers.inference: vector_stores.default_embedding_model is left out: its provider \
-             \"sentence-transformers\" is no longer there",
-            "spec.providers.inference: vector_stores.default_reranker_model is left out: its provider \"transformers\" is no \
-             longer there",
+            "spec.providers.inference: model \"all-minilm\" of the distribution is removed: its provider \
+             \"sentence-transformers\" is no longer in the configuration",
+            "spec.providers.vectorIo: vector_stores.default_provider_id is removed: its provider \"faiss\" is no \
+             longer in the configuration",
+            "spec.providers.inference: vector_stores.default_embedding_model is removed: its provider \
+             \"sentence-transformers\" is no longer in the configuration",
+            "spec.providers.inference: vector_stores.default_reranker_model is removed: its provider \"transformers\" \
+             is no longer in the configuration",
         ]
     );
 }

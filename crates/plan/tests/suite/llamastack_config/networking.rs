@@ -15,10 +15,10 @@ fn fr_060_default_port_is_8321() {
 fn fr_060_invalid_ports_are_rejected() {
     assert_eq!(
         errors("{networking: {port: 80}}"),
-        ["spec.networking.port: the server refuses ports below 1024, and 80 is one"]
+        ["spec.networking.port: the port is 80, but the server refuses ports below 1024"]
     );
-    assert_eq!(errors("{networking: {port: 65536}}"), ["spec.networking.port: 65536 is not a port"]);
-    assert_eq!(errors("{networking: {port: -1}}"), ["spec.networking.port: -1 is not a port"]);
+    assert_eq!(errors("{networking: {port: 65536}}"), ["spec.networking.port: 65536 is not a valid port"]);
+    assert_eq!(errors("{networking: {port: -1}}"), ["spec.networking.port: -1 is not a valid port"]);
 }
 
 #[test]

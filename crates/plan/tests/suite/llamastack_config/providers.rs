@@ -85,7 +85,7 @@ fn fr_033_fields_win_over_settings() {
     );
     assert_eq!(
         remarks(&generated),
-        ["spec.providers.inference.settings.url: url is set by endpoint as well, which wins"]
+        ["spec.providers.inference.settings.url: url is also set by endpoint, which takes precedence"]
     );
 }
 
@@ -177,9 +177,8 @@ fn fr_036_unsupported_telemetry_is_skipped_and_reported() {
     assert_eq!(config(&generated)["providers"]["telemetry"], json!(null));
     assert_eq!(
         remarks(&generated),
-        [
-            "spec.providers.telemetry: the server of this distribution has no API telemetry, so its providers are left out"
-        ]
+        ["spec.providers.telemetry: the server of this distribution has no API telemetry, so its providers are \
+             ignored"]
     );
     assert_eq!(generated.env, [], "the Secret of a skipped provider is not needed");
 }
@@ -212,7 +211,7 @@ fn provider_entry_always_has_config() {
 #[test]
 fn misspelled_fields_are_reported() {
     let generated = generate_starter("{providers: {inference: {provider: vllm, endpont: x}}}");
-    assert_eq!(remarks(&generated), ["spec.providers.inference.endpont: unknown field \"endpont\", which is ignored"]);
+    assert_eq!(remarks(&generated), ["spec.providers.inference.endpont: unknown field \"endpont\" is ignored"]);
 }
 
 #[test]
@@ -230,11 +229,11 @@ fn missing_required_provider_settings_are_rejected() {
              milvus}, {id: b, provider: chromadb}, {id: c, provider: 'inline::qdrant'}]}}"
         ),
         [
-            "spec.providers.inference.settings.project: remote::vertexai does not start without project",
-            "spec.providers.safety.endpoint: remote::passthrough does not start without base_url",
-            "spec.providers.vectorIo[0].endpoint: remote::milvus does not start without uri",
-            "spec.providers.vectorIo[1].endpoint: remote::chromadb does not start without url",
-            "spec.providers.vectorIo[2].settings.path: inline::qdrant does not start without path",
+            "spec.providers.inference.settings.project: remote::vertexai requires project",
+            "spec.providers.safety.endpoint: remote::passthrough requires base_url",
+            "spec.providers.vectorIo[0].endpoint: remote::milvus requires uri",
+            "spec.providers.vectorIo[1].endpoint: remote::chromadb requires url",
+            "spec.providers.vectorIo[2].settings.path: inline::qdrant requires path",
         ]
     );
     let complete_spec = "{providers: {inference: {provider: vertexai, settings: {project: x}}, vectorIo: {provider: milvus, settings: \

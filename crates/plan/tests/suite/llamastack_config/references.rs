@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use steersman_plan::llamastack::validate::{Found, Kind, Named, missing, referenced_by, references};
+use steersman_plan::llamastack::validate::{ReferenceState, ReferenceKind, ReferencedObject, missing, referenced_by, references};
 
 use super::spec;
 
@@ -8,8 +8,8 @@ const SPEC_WITH_REFERENCES: &str = "{providers: {inference: [{id: a, provider: v
                    storage: {kv: {type: redis, endpoint: r, password: {name: redis, key: pw}}}, networking: {tls: {enabled: \
                    true, secretName: cert, caBundle: {configMapName: ca, configMapNamespace: other, configMapKeys: [x]}}}}";
 
-fn reference_to(kind: Kind, namespace: &str, name: &str) -> Named {
-    Named { kind, namespace: namespace.into(), name: name.into() }
+fn reference_to(kind: ReferenceKind, namespace: &str, name: &str) -> ReferencedObject {
+    ReferencedObject { kind, namespace: namespace.into(), name: name.into() }
 }
 
 #[test]
@@ -27,14 +27,14 @@ fn fr_073_references_have_path_and_keys() {
     .map(|(path, namespace, name, keys)| (path.to_owned(), namespace.to_owned(), name.to_owned(), keys.to_owned()));
     assert_eq!(found, expected);
     let found = references(&spec("{overrideConfig: {configMapName: mine}}"), "team-a");
-    assert_eq!(found[0].named, reference_to(Kind::ConfigMap, "team-a", "mine"));
+    assert_eq!(found[0].named, reference_to(ReferenceKind::ConfigMap, "team-a", "mine"));
     assert_eq!(found[0].keys, ["config.yaml"]);
 }
 
 #[test]
 fn fr_074_missing_objects_name_path_and_namespace() {
     let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
-    let found: BTreeMap<Named, Found> = all.iter().map(|item| (item.named.clone(), Found::Absent)).collect();
+    let found: BTreeMap<ReferencedObject, ReferenceState> = all.iter().map(|item| (item.named.clone(), ReferenceState::Missing)).collect();
     let messages: Vec<String> =
         missing(&all, &found).iter().map(|item| format!("{}: {}", item.path, item.message)).collect();
     assert_eq!(
@@ -47,7 +47,7 @@ fn fr_074_missing_objects_name_path_and_namespace() {
         ]
     );
     let config = references(&spec("{overrideConfig: {configMapName: mine}}"), "team-a");
-    let found = [(config[0].named.clone(), Found::Absent)].into();
+    let found = [(config[0].named.clone(), ReferenceState::Missing)].into();
     let problem = &missing(&config, &found)[0];
     assert_eq!(problem.message.to_string(), "failed to find overrideConfig ConfigMap \"mine\" in namespace \"team-a\"");
 }
@@ -55,8 +55,8 @@ fn fr_074_missing_objects_name_path_and_namespace() {
 #[test]
 fn fr_073_missing_keys_are_reported() {
     let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
-    let found: BTreeMap<Named, Found> =
-        all.iter().map(|item| (item.named.clone(), Found::There(Some(["tls.crt".to_owned()].into())))).collect();
+    let found: BTreeMap<ReferencedObject, ReferenceState> =
+        all.iter().map(|item| (item.named.clone(), ReferenceState::Exists(Some(["tls.crt".to_owned()].into())))).collect();
     let messages: Vec<String> =
         missing(&all, &found).iter().map(|item| format!("{}: {}", item.path, item.message)).collect();
     assert_eq!(
@@ -69,7 +69,7 @@ fn fr_073_missing_keys_are_reported() {
         ]
     );
     let config = references(&spec("{overrideConfig: {configMapName: mine}}"), "team-a");
-    let found = [(config[0].named.clone(), Found::There(Some([].into())))].into();
+    let found = [(config[0].named.clone(), ReferenceState::Exists(Some([].into())))].into();
     assert_eq!(
         missing(&config, &found)[0].message.to_string(),
         "failed to read config from ConfigMap \"mine\": missing 'config.yaml' key"
@@ -80,14 +80,14 @@ fn fr_073_missing_keys_are_reported() {
 fn unknown_lookups_are_not_missing() {
     let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
     assert_eq!(missing(&all, &BTreeMap::new()), []);
-    let found = all.iter().map(|item| (item.named.clone(), Found::There(None))).collect();
+    let found = all.iter().map(|item| (item.named.clone(), ReferenceState::Exists(None))).collect();
     assert_eq!(missing(&all, &found), []);
 }
 
 #[test]
 fn condition_names_referring_field() {
     let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
-    let found = [(all[0].named.clone(), Found::Absent)].into();
+    let found = [(all[0].named.clone(), ReferenceState::Missing)].into();
     assert_eq!(
         referenced_by(&missing(&all, &found)[0]),
         "Secret \"creds\" not found in namespace \"team-a\". Referenced by: \

@@ -41,10 +41,8 @@ fn fr_040_conditional_default_provider_is_reported() {
         remarks(&generated).into_iter().filter(|remark| remark.contains("VLLM_URL")).collect();
     assert_eq!(
         vllm_remarks,
-        [
-            "spec.resources.models[0]: its provider \"vllm\" is there only when the variable VLLM_URL is set; the server skips \
-          it otherwise"
-        ]
+        ["spec.resources.models[0]: its provider \"vllm\" exists only if the environment variable VLLM_URL is set; \
+             otherwise the server skips it"]
     );
 }
 
@@ -83,7 +81,7 @@ fn fr_042_model_fields_become_metadata() {
 fn unknown_model_type_is_rejected() {
     assert_eq!(
         errors("{resources: {models: [{name: m, modelType: chat}]}}"),
-        ["spec.resources.models[0].modelType: modelType \"chat\" is not one that the server knows"]
+        ["spec.resources.models[0].modelType: the server does not know modelType \"chat\""]
     );
 }
 
@@ -194,9 +192,8 @@ fn unset_variables_are_reported() {
     };
     assert_eq!(
         vllm_remarks("{resources: {models: [m]}}"),
-        [
-            "spec.workload.overrides.env: the server does not start without the variable VLLM_URL, which nothing here sets"
-        ]
+        ["spec.workload.overrides.env: the server does not start without the environment variable VLLM_URL, which \
+             the spec does not set"]
     );
     assert_eq!(
         vllm_remarks("{workload: {overrides: {env: [{name: VLLM_URL, value: x}]}}, resources: {models: [m]}}"),
@@ -231,9 +228,9 @@ fn unknown_embedding_dimension_is_rejected() {
     assert_eq!(
         errors,
         [
-            "spec.resources.models[0]: the server does not start with an embedding model of which it does not know how long \
-             vectors are",
-            "spec.resources.models[1].embeddingDimension: it has to be a whole number above 0",
+            "spec.resources.models[0]: the vector length of this embedding model is unknown, and the server does not \
+             start without it",
+            "spec.resources.models[1].embeddingDimension: it must be a whole number above 0",
         ]
     );
     let dimension_remarks =

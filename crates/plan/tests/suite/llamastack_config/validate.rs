@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::Base;
-use steersman_plan::llamastack::validate::{Facts, Found, Kind, Missing, Named, Review, validate};
+use steersman_plan::llamastack::validate::{Facts, ReferenceState, ReferenceKind, Missing, ReferencedObject, Review, validate};
 
 use super::{starter, yaml};
 
@@ -19,7 +19,7 @@ fn object(spec: &str) -> Value {
 /// The facts that admission knows about the cluster.
 struct TestEnv {
     base: Option<Base>,
-    found: BTreeMap<Named, Found>,
+    found: BTreeMap<ReferencedObject, ReferenceState>,
     missing: Missing,
 }
 
@@ -30,8 +30,8 @@ impl TestEnv {
     }
 
     fn without_secret(name: &str) -> Self {
-        let named = Named { kind: Kind::Secret, namespace: "team-a".into(), name: name.into() };
-        Self { found: [(named, Found::Absent)].into(), ..Self::new() }
+        let named = ReferencedObject { kind: ReferenceKind::Secret, namespace: "team-a".into(), name: name.into() };
+        Self { found: [(named, ReferenceState::Missing)].into(), ..Self::new() }
     }
 
     fn review(&self, new: &Value, old: Option<&Value>) -> Review {
@@ -79,17 +79,21 @@ fn wrong_types_are_rejected_with_path() {
     for (spec, expected) in [
         (
             "{providers: {inference: vllm}}",
-            "spec.providers.inference: expected a provider (an object with provider in it) or a list of them, found a text",
+            "spec.providers.inference: expected a provider (an object with the field provider) or a list of \
+             providers, found a string",
         ),
         (
             "{providers: {safety: [x]}}",
-            "spec.providers.safety[0]: expected a provider: an object with provider in it, found a text",
+            "spec.providers.safety[0]: expected a provider (an object with the field provider), found a string",
         ),
-        ("{providers: {vectorIo: {provider: 5}}}", "spec.providers.vectorIo.provider: expected a text, found a number"),
+        (
+            "{providers: {vectorIo: {provider: 5}}}",
+            "spec.providers.vectorIo.provider: expected a string, found a number",
+        ),
         ("{providers: {vectorIo: [{id: a}]}}", "spec.providers.vectorIo[0].provider: provider is required"),
         (
             "{providers: {inference: {provider: a, id: 1}}}",
-            "spec.providers.inference.id: expected a text, found a number",
+            "spec.providers.inference.id: expected a string, found a number",
         ),
         (
             "{providers: {inference: {provider: a, apiKey: hush}}}",
@@ -109,20 +113,21 @@ fn wrong_types_are_rejected_with_path() {
         ),
         (
             "{providers: {inference: {provider: a, secretRefs: [1]}}}",
-            "spec.providers.inference.secretRefs: expected an object of references to Secrets, found a list",
+            "spec.providers.inference.secretRefs: expected an object whose values are references to Secrets, found a \
+             list",
         ),
         (
             "{resources: {models: [m, 7]}}",
-            "spec.resources.models[1]: expected the name of a model or an object with name in it, found a number",
+            "spec.resources.models[1]: expected the name of a model or an object with the field name, found a number",
         ),
         ("{resources: {models: [{provider: p}]}}", "spec.resources.models[0].name: name is required"),
         (
             "{resources: {models: [{name: m, contextLength: '5'}]}}",
-            "spec.resources.models[0].contextLength: expected a whole number, found a text",
+            "spec.resources.models[0].contextLength: expected a whole number, found a string",
         ),
         (
             "{networking: {expose: 'yes'}}",
-            "spec.networking.expose: expected true, false or an object such as {hostname: llama.example.com}, found a text",
+            "spec.networking.expose: expected true, false or an object such as {hostname: llama.example.com}, found a string",
         ),
         ("{storage: {kv: {password: hush}}}", "spec.storage.kv.password: not a reference to one key of a Secret"),
     ] {
@@ -143,7 +148,8 @@ fn undecodable_spec_is_rejected_without_values() {
     let messages = errors("{workload: {replicas: hush}}");
     assert_eq!(messages.len(), 1);
     assert!(
-        messages[0].starts_with("spec.workload.replicas: cannot be read: invalid type: string (a value), expected i32"),
+        messages[0]
+            .starts_with("spec.workload.replicas: cannot be decoded: invalid type: string (a value), expected i32"),
         "{messages:?}"
     );
 }

@@ -1,13 +1,13 @@
 //! Polls running servers in the background: no reconcile waits for a server.
 
-mod ask;
+mod poll;
 mod entries;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steersman_plan::llamastack::ObservedServer;
-use steersman_plan::llamastack::server::Question;
+use steersman_plan::llamastack::server::PollTarget;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::http::{Http, HttpSettings, Inside};
 use tokio::sync::Notify;
@@ -19,38 +19,38 @@ use crate::polling::sleep_until;
 use entries::{Entries, Job};
 
 /// Time for one of the three requests of a poll.
-const ANSWER: Duration = Duration::from_secs(5);
-const CONNECT: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug)]
-pub struct Rhythm {
+pub struct PollSchedule {
     /// Interval after an answer.
-    pub again: Duration,
+    pub interval: Duration,
     /// Interval after the first failure; each further one doubles it.
     pub first_retry: Duration,
     pub last_retry: Duration,
     /// Servers polled at a time.
-    pub at_once: usize,
+    pub max_concurrent: usize,
     /// Servers among them that gave no answer the last time: each may take the whole time limit, and must not delay those
     /// that answer.
-    pub silent_at_once: usize,
+    pub max_concurrent_failing: usize,
 }
 
-impl Default for Rhythm {
+impl Default for PollSchedule {
     fn default() -> Self {
         Self {
-            again: Duration::from_secs(5 * 60),
+            interval: Duration::from_secs(5 * 60),
             first_retry: Duration::from_secs(10),
             last_retry: Duration::from_secs(5 * 60),
-            at_once: 32,
-            silent_at_once: 16,
+            max_concurrent: 32,
+            max_concurrent_failing: 16,
         }
     }
 }
 
 /// Client for servers inside the cluster.
 pub fn http(inside: Inside) -> Result<Http, rustls::Error> {
-    Http::new(HttpSettings { connect: CONNECT, answer: ANSWER, inside: Some(inside), ..HttpSettings::default() })
+    Http::new(HttpSettings { connect: CONNECT_TIMEOUT, answer: RESPONSE_TIMEOUT, inside: Some(inside), ..HttpSettings::default() })
 }
 
 /// Last answers of the servers. Clones share them.
@@ -61,7 +61,7 @@ pub struct Servers {
 
 struct Inner {
     http: Http,
-    rhythm: Rhythm,
+    schedule: PollSchedule,
     entries: Mutex<Entries>,
     /// A poll is due.
     work: Notify,
@@ -69,21 +69,21 @@ struct Inner {
 
 impl Servers {
     /// Polls start with [`Servers::run`].
-    pub fn new(http: Http, rhythm: Rhythm) -> Self {
-        Self { inner: Arc::new(Inner { http, rhythm, entries: Mutex::default(), work: Notify::new() }) }
+    pub fn new(http: Http, schedule: PollSchedule) -> Self {
+        Self { inner: Arc::new(Inner { http, schedule, entries: Mutex::default(), work: Notify::new() }) }
     }
 
-    /// The last answer, without waiting. A new question starts polls; without a question the last answer is discarded.
-    pub fn seen(&self, place: &NamespacedName, question: Option<Question>) -> ObservedServer {
-        let Some(question) = question else {
+    /// The last answer, without waiting. A new target starts polls; without a target the last answer is discarded.
+    pub fn observe(&self, place: &NamespacedName, target: Option<PollTarget>) -> ObservedServer {
+        let Some(target) = target else {
             self.forget(place);
-            return ObservedServer::Awaited;
+            return ObservedServer::Pending;
         };
-        let (seen, new) = self.entries().want(place, question, Instant::now());
+        let (observed, new) = self.entries().want(place, target, Instant::now());
         if new {
             self.inner.work.notify_one();
         }
-        seen
+        observed
     }
 
     /// Stops the polls of an object's server.
@@ -91,42 +91,44 @@ impl Servers {
         self.entries().forget(place);
     }
 
-    /// Polls servers until `stop`, and calls `wake` for objects with a changed answer. May run again after that, but not twice
+    /// Polls servers until `stop`, and calls `enqueue` for objects with a changed answer. May run again after that, but not twice
     /// at the same time.
-    pub async fn run(&self, wake: impl Fn(NamespacedName), stop: CancellationToken) {
+    pub async fn run(&self, enqueue: impl Fn(NamespacedName), stop: CancellationToken) {
         self.entries().interrupted(Instant::now());
-        let mut asking = JoinSet::new();
+        let mut polling = JoinSet::new();
         loop {
-            let (jobs, next) = self.entries().take_due(Instant::now(), &self.inner.rhythm);
+            let (jobs, next) = self.entries().take_due(Instant::now(), &self.inner.schedule);
             for job in jobs {
                 let http = self.inner.http.clone();
-                asking.spawn(async move {
-                    let said = ask::server(&http, &job.question.url, &job.place).await;
-                    (job, said)
+                polling.spawn(async move {
+                    let observed = poll::server(&http, &job.target.url, &job.place).await;
+                    (job, observed)
                 });
             }
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.inner.work.notified() => {}
                 () = sleep_until(next) => {}
-                Some(ended) = asking.join_next() => match ended {
-                    Ok((job, said)) => self.store(&job, said, &wake),
-                    // The question of a panicked task is lost, so that all polls in progress are repeated.
-                    Err(_) => self.entries().interrupted(Instant::now() + self.inner.rhythm.first_retry),
+                Some(ended) = polling.join_next() => match ended {
+                    Ok((job, observed)) => self.store(&job, observed, &enqueue),
+                    // The target of a panicked task is lost, so that all polls in progress are repeated.
+                    Err(_) => self.entries().interrupted(Instant::now() + self.inner.schedule.first_retry),
                 },
             }
         }
     }
 
-    fn store(&self, job: &Job, said: ObservedServer, wake: &impl Fn(NamespacedName)) {
+    fn store(&self, job: &Job, observed: ObservedServer, enqueue: &impl Fn(NamespacedName)) {
         let NamespacedName { namespace, name } = &job.place;
-        let changed = self.entries().answer(job, said, Instant::now(), &self.inner.rhythm);
+        let changed = self.entries().answer(job, observed, Instant::now(), &self.inner.schedule);
         match changed {
             None => return,
-            Some(ObservedServer::Silent(cause)) => tracing::warn!(namespace, name, cause, "a server gives no answer"),
-            Some(_) => tracing::debug!(namespace, name, "a server has told something new"),
+            Some(ObservedServer::Failed(cause)) => {
+                tracing::warn!(namespace, name, cause, "the health check of a server failed")
+            }
+            Some(_) => tracing::debug!(namespace, name, "the response of a server changed"),
         }
-        wake(job.place.clone());
+        enqueue(job.place.clone());
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {

@@ -26,7 +26,7 @@ pub fn challenge(headers: &HeaderMap) -> Result<Challenge, String> {
             let mut parameters = parameters(rest);
             let realm = parameters.get("realm").and_then(|realm| realm.parse::<Uri>().ok());
             let realm = realm.filter(|realm| realm.scheme().is_some() && realm.authority().is_some());
-            let realm = realm.ok_or("a token from a place without an address")?;
+            let realm = realm.ok_or("Bearer without a valid realm")?;
             return Ok(Challenge::Bearer { realm, service: parameters.remove("service") });
         }
     }

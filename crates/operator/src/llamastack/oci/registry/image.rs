@@ -10,7 +10,7 @@ use steersman_plan::llamastack::config::base::{LabelError, LayerFile, from_label
 use steersman_plan::oci::is_digest;
 
 use super::session::Session;
-use super::{Labelled, RegistryError, layer};
+use super::{ImageLabels, RegistryError, layer};
 
 /// Most bytes of a manifest, or of an image's configuration with all its labels.
 pub const MANIFEST_LIMIT: usize = 4 * 1024 * 1024;
@@ -90,18 +90,18 @@ pub async fn digest(session: &mut Session<'_>) -> Result<String, RegistryError> 
     }
 }
 
-pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelled, RegistryError> {
+pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<ImageLabels, RegistryError> {
     let mut manifest = manifest(session, digest).await?;
     if let Some(choices) = manifest.manifests.take() {
         let chosen = for_platform(&choices).ok_or_else(|| session.unusable("an index", "it has no image for Linux"))?;
         manifest = self::manifest(session, chosen).await?;
     }
     let Some(config) = manifest.config.clone() else {
-        return Err(session.unusable("a manifest", "it is not that of an image"));
+        return Err(session.unusable("a manifest", "it does not describe an image"));
     };
     let body = fetch(session, "blobs", &config.digest, "the image's configuration", MANIFEST_LIMIT).await?;
-    let config: ImageConfig =
-        serde_json::from_slice(&body).map_err(|_| session.unusable("a configuration", "it is not that of an image"))?;
+    let config: ImageConfig = serde_json::from_slice(&body)
+        .map_err(|_| session.unusable("a configuration", "it does not describe an image"))?;
     let labels = config.config.unwrap_or_default().labels.unwrap_or_default();
     let wanted = layer_file(&labels);
     let content = match &wanted {
@@ -122,12 +122,12 @@ pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelle
         // The caller sets the name; the labels do not state the version of the server.
         from_labels("", "", &labels, |_| Ok(content))
     });
-    Ok(Labelled { digest: digest.to_owned(), base })
+    Ok(ImageLabels { digest: digest.to_owned(), base })
 }
 
 async fn manifest(session: &mut Session<'_>, digest: &str) -> Result<Manifest, RegistryError> {
     let body = fetch(session, "manifests", digest, "a manifest", MANIFEST_LIMIT).await?;
-    serde_json::from_slice(&body).map_err(|_| session.unusable("a manifest", "it cannot be read"))
+    serde_json::from_slice(&body).map_err(|_| session.unusable("a manifest", "it is not valid JSON"))
 }
 
 /// Reads content by its digest, and verifies it.
@@ -144,7 +144,7 @@ async fn fetch(
     let accept = if kind == "manifests" { MANIFESTS } else { ANYTHING };
     let path = format!("{kind}/{digest}");
     let body = session.ask(Method::GET, &path, accept, &format!("{what} {digest}"), limit).await?.body;
-    if sum(&body) == digest { Ok(body) } else { Err(session.unusable(what, "its content does not have its digest")) }
+    if sum(&body) == digest { Ok(body) } else { Err(session.unusable(what, "its content does not match its digest")) }
 }
 
 fn sum(content: &[u8]) -> String {

@@ -19,7 +19,7 @@ use session::Session;
 use slots::Slots;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Labelled {
+pub struct ImageLabels {
     /// Digest of the image, or of the index with an image for each platform.
     pub digest: String,
     /// `Ok(None)`: the image has no base configuration.
@@ -33,25 +33,25 @@ pub enum RegistryError {
     Reference(#[from] BadReference),
     #[error("registry {registry}: {cause}")]
     Reach { registry: String, cause: HttpError },
-    #[error("registry {registry} did not give the labels of the image within {limit:?}")]
+    #[error("registry {registry} did not return the labels of the image within {limit:?}")]
     TooSlow { registry: String, limit: Duration },
     #[error(
-        "registry {registry} wants credentials for {repository} ({code}) and no pull secret has any; name a Secret of type \
-         kubernetes.io/dockerconfigjson in imagePullSecrets of the server's service account"
+        "registry {registry} requires credentials for {repository} (HTTP {code}), and no pull secret has any; add a \
+         Secret of type kubernetes.io/dockerconfigjson to imagePullSecrets of the server's service account"
     )]
     NoCredentials { registry: String, repository: String, code: u16 },
     #[error(
-        "registry {registry} does not accept the credentials of the pull secrets for {repository} ({code}); renew the Secret \
-         that imagePullSecrets of the server's service account names"
+        "registry {registry} rejects the credentials of the pull secrets for {repository} (HTTP {code}); update the \
+         Secret in imagePullSecrets of the server's service account"
     )]
     Denied { registry: String, repository: String, code: u16 },
-    #[error("registry {registry} has no {what} in {repository} (404); check the image's name and tag")]
+    #[error("registry {registry} has no {what} in {repository} (HTTP 404); check the name and the tag of the image")]
     Absent { registry: String, repository: String, what: String },
-    #[error("registry {registry} answered {code} when asked for {what}")]
+    #[error("registry {registry} answered HTTP {code} to the request for {what}")]
     Answered { registry: String, what: String, code: u16 },
-    #[error("registry {registry} asks for an authentication that is not known here ({why})")]
+    #[error("registry {registry} requires an authentication that Steersman does not support ({why})")]
     Challenge { registry: String, why: String },
-    #[error("registry {registry} gave {what} that cannot be used: {why}")]
+    #[error("registry {registry} sent {what} that cannot be used: {why}")]
     Unusable { registry: String, what: String, why: String },
 }
 
@@ -69,7 +69,7 @@ impl Registry {
 
     /// The base configuration of an image. The digest is read each time with these credentials, so that a cached result is
     /// returned only to those who may read the image. The rest is read once for each digest.
-    pub async fn labelled(&self, image: &str, credentials: &Credentials) -> Result<Labelled, RegistryError> {
+    pub async fn labelled(&self, image: &str, credentials: &Credentials) -> Result<ImageLabels, RegistryError> {
         let reference = Reference::parse(image)?;
         let slow = RegistryError::TooSlow { registry: reference.registry.clone(), limit: self.limit };
         let logins = credentials.logins(&reference);
@@ -77,7 +77,7 @@ impl Registry {
         tokio::time::timeout(self.limit, read).await.unwrap_or(Err(slow))
     }
 
-    async fn read(&self, image: &str, reference: &Reference, logins: &[&Login]) -> Result<Labelled, RegistryError> {
+    async fn read(&self, image: &str, reference: &Reference, logins: &[&Login]) -> Result<ImageLabels, RegistryError> {
         let mut attempt = self.read_as(image, reference, logins.first().copied()).await;
         for login in logins.iter().skip(1) {
             if !matches!(attempt, Err(RegistryError::Denied { .. })) {
@@ -93,7 +93,7 @@ impl Registry {
         image: &str,
         reference: &Reference,
         login: Option<&Login>,
-    ) -> Result<Labelled, RegistryError> {
+    ) -> Result<ImageLabels, RegistryError> {
         let mut session = Session::new(&self.http, reference, login);
         let digest = image::digest(&mut session).await?;
         // A registry may claim any digest: a result is cached for its own repository alone.

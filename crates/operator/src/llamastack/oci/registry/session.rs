@@ -40,7 +40,7 @@ impl<'a> Session<'a> {
     ) -> Result<HttpResponse, RegistryError> {
         let Reference { registry, repository, .. } = self.reference;
         let url = format!("https://{}/v2/{repository}/{path}", self.reference.host());
-        let url: Uri = url.parse().map_err(|_| self.unusable(what, "its address cannot be written"))?;
+        let url: Uri = url.parse().map_err(|_| self.unusable(what, "its URL is not valid"))?;
         let mut ask = HttpRequest { method, ..HttpRequest::get(url, limit) };
         ask.headers.insert(ACCEPT, HeaderValue::from_static(accept));
         let mut answer = self.send(&ask).await?;
@@ -76,7 +76,7 @@ impl<'a> Session<'a> {
             (_, Some(Login::Token(_))) | (Challenge::Basic, None) => None,
             (Challenge::Basic, Some(Login::Password { user, password })) => auth::basic(user, password),
             (Challenge::Basic, Some(Login::Identity(_))) => {
-                let why = "a password, where the pull secret has an identity token".to_owned();
+                let why = "Basic, but the pull secret has an identity token".to_owned();
                 return Err(RegistryError::Challenge { registry: self.reference.registry.clone(), why });
             }
             (Challenge::Bearer { realm, service }, login) => self.token(&realm, service.as_deref(), login).await?,
@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
             login => {
                 let joint = if realm.query().is_some() { '&' } else { '?' };
                 let url = format!("{realm}{joint}{}", auth::token_query(service, repository));
-                ask.url = url.parse().map_err(|_| self.unusable("the address of its tokens", "it cannot be read"))?;
+                ask.url = url.parse().map_err(|_| self.unusable("a token URL", "it is not valid"))?;
                 if let Some(Login::Password { user, password }) = login
                     && let Some(shown) = auth::basic(user, password)
                 {
@@ -116,9 +116,7 @@ impl<'a> Session<'a> {
         match answer.status {
             status if status.is_success() => {
                 let token = auth::token(&answer.body).as_ref().and_then(auth::bearer);
-                token
-                    .map(Some)
-                    .ok_or_else(|| self.unusable("an answer to the question for a token", "there is none in it"))
+                token.map(Some).ok_or_else(|| self.unusable("a token response", "it contains no token"))
             }
             // Token services answer wrong credentials with any of these.
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST => {

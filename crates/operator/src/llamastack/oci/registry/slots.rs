@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
 
-use super::Labelled;
+use super::ImageLabels;
 
 /// Most entries: there are few distributions, with some images of each.
-const MOST: usize = 64;
+const MAX_SLOTS: usize = 64;
 
 /// Result of one image. A second reader waits for the first; a failure leaves the slot empty.
-type Slot = Arc<OnceCell<Labelled>>;
+type Slot = Arc<OnceCell<ImageLabels>>;
 
 #[derive(Default)]
-pub struct Slots(Mutex<Inner>);
+pub struct Slots(Mutex<SlotMap>);
 
 #[derive(Default)]
-struct Inner {
+struct SlotMap {
     uses: u64,
     by_name: BTreeMap<Vec<String>, (u64, Slot)>,
 }
@@ -32,7 +32,7 @@ impl Slots {
         let known = inner.by_name.entry(name).or_default();
         known.0 = uses;
         let slot = known.1.clone();
-        if inner.by_name.len() > MOST {
+        if inner.by_name.len() > MAX_SLOTS {
             let oldest = inner.by_name.iter().min_by_key(|(_, (used, _))| *used).map(|(name, _)| name.clone());
             oldest.map(|name| inner.by_name.remove(&name));
         }
@@ -49,13 +49,13 @@ mod tests {
         let slots = Slots::default();
         let name = |number: usize| number.to_string();
         let put = |number: usize| {
-            let labelled = Labelled { digest: name(number), base: Ok(None) };
+            let labelled = ImageLabels { digest: name(number), base: Ok(None) };
             slots.get(&[&name(number)]).set(labelled).unwrap();
         };
-        (0..MOST).for_each(put);
+        (0..MAX_SLOTS).for_each(put);
         assert!(slots.get(&[&name(0)]).get().is_some());
-        put(MOST);
-        assert_eq!(slots.0.lock().unwrap().by_name.len(), MOST);
+        put(MAX_SLOTS);
+        assert_eq!(slots.0.lock().unwrap().by_name.len(), MAX_SLOTS);
         assert!(slots.get(&[&name(0)]).get().is_some(), "it was asked for again");
         assert!(slots.get(&[&name(1)]).get().is_none());
     }

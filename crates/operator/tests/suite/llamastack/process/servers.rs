@@ -121,10 +121,11 @@ async fn unready_pods_report_cause_until_ready() {
         }
     };
     let object = until(&env, &operator, "starter", "DeploymentReady", reports("ImagePullBackOff")).await;
-    let why = "ImagePullBackOff: container llama-stack cannot get image docker.io/llamastack/distribution-starter:0.7.1: rpc \
+    let why = "ImagePullBackOff: container llama-stack cannot pull image \
+               docker.io/llamastack/distribution-starter:0.7.1: rpc \
                error: code = NotFound desc = failed to pull and unpack image \
-               \"docker.io/llamastack/distribution-starter:0.7.1\": not found. Check the name and the tag, and the Secrets to \
-               pull it with; the pod goes on by itself once the image is there";
+               \"docker.io/llamastack/distribution-starter:0.7.1\": not found. Check the name, the tag and the pull \
+               secrets; the pod starts as soon as the image can be pulled";
     assert_eq!(condition(&object.data, "DeploymentReady")["message"], format!("Deployment is pending: {why}"));
     assert_eq!(condition(&object.data, "Available")["message"], format!("0/1 replicas available: {why}"));
 
@@ -139,10 +140,7 @@ async fn unready_pods_report_cause_until_ready() {
     set_pods(Play::Crash).await;
     let object = until(&env, &operator, "starter", "DeploymentReady", reports("CrashLoopBackOff")).await;
     let message = condition(&object.data, "DeploymentReady")["message"].as_str().unwrap().to_owned();
-    assert!(
-        message.contains("container llama-stack ended with exit code 1 (Error). Its log says why: kubectl"),
-        "{message}"
-    );
+    assert!(message.contains("container llama-stack exited with code 1 (Error). Read its log: kubectl"), "{message}");
 
     // Repeated restarts by the kubelet cause no status write.
     let before = status_writes(&env, "troubles", "starter");
@@ -169,8 +167,8 @@ async fn unready_pods_report_cause_until_ready() {
     env.create("large", large).await;
     let object = until(&env, &operator, "large", "DeploymentReady", reports("Unschedulable")).await;
     let message = condition(&object.data, "DeploymentReady")["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("no node takes the pod: Insufficient cpu"), "{message}");
-    assert!(message.ends_with("ask for less in spec.workload.resources"), "{message}");
+    assert!(message.contains("no node fits the pod: Insufficient cpu"), "{message}");
+    assert!(message.ends_with("lower spec.workload.resources"), "{message}");
 
     // kwok has no stage for this error; set the status as a kubelet does.
     env.namespace.play(Some(Play::Pending)).await.unwrap();

@@ -41,13 +41,13 @@ pub enum LabelError {
     HalfGiven { given: &'static str, missing: &'static str },
     #[error("label {LABEL_LAYER} is {digest:?}, which is not a digest like sha256:<64 hex digits>")]
     NotADigest { digest: String },
-    #[error("label {LABEL_PATH} is {path:?}, which names no file inside a layer; give a path without `..`")]
+    #[error("label {LABEL_PATH} is {path:?}, which is not the path of a file in a layer; use a path without `..`")]
     NotAPath { path: String },
     #[error("cannot read {path:?} in layer {digest}: {why}")]
     Unreadable { digest: String, path: String, why: String },
     #[error("{path:?} in layer {digest} has {bytes} bytes, more than the {LAYER_FILE_LIMIT} allowed")]
     FileTooLong { digest: String, path: String, bytes: usize },
-    #[error("{place} is no configuration of a Llama Stack server: {why}")]
+    #[error("{place} is not a configuration of a Llama Stack server: {why}")]
     NotAConfig { place: String, why: String },
 }
 

@@ -11,8 +11,8 @@ pub use labels::{
 };
 pub(super) use needs::{AGENTS, RESPONSES, missing};
 pub use needs::{NEEDS, Need, Unmet, unmet};
-pub use registry::{DISTRIBUTIONS, Distribution, distribution, images, names};
-pub use resolve::{NoBase, Resolved, Source, resolve};
+pub use registry::{DISTRIBUTIONS, ShippedDistribution, distribution, images, names};
+pub use resolve::{NoBase, Resolved, BaseSource, resolve};
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -36,7 +36,7 @@ pub struct Base {
 pub fn base(name: &str) -> Option<&'static Base> {
     static BASES: LazyLock<BTreeMap<&'static str, Base>> = LazyLock::new(|| {
         // A test proves that each embedded text parses.
-        let embedded = |known: &'static Distribution| {
+        let embedded = |known: &'static ShippedDistribution| {
             let config = parse(known.text).ok()?;
             let (name, server_version) = (known.name.to_owned(), known.server_version.to_owned());
             Some((known.name, Base { name, server_version, config }))
@@ -53,8 +53,8 @@ fn parse(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { alias_limits: limits };
     let read = serde_saphyr::from_str_with_options(text, options);
     let config: Value = read.map_err(|error| match error.location() {
-        Some(at) => format!("it is not YAML that can be read (line {}, column {})", at.line(), at.column()),
-        None => "it is not YAML that can be read".to_owned(),
+        Some(at) => format!("it is not valid YAML (line {}, column {})", at.line(), at.column()),
+        None => "it is not valid YAML".to_owned(),
     })?;
     if !config.is_object() {
         return Err("it is not a mapping of keys to values".to_owned());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Distribution {
+pub struct ShippedDistribution {
     pub name: &'static str,
     pub image: &'static str,
     /// Version of llama-stack in the image; the base is written for it.
@@ -18,9 +18,9 @@ pub struct Distribution {
 
 /// A base fits one minor version of the server, so each image is pinned. If the package of the current version no
 /// longer contains a distribution, its image is of the last version that does.
-pub const DISTRIBUTIONS: [Distribution; 5] = [
+pub const DISTRIBUTIONS: [ShippedDistribution; 5] = [
     // The file in the image lacks the files API, which other providers in it need: the server does not start with it.
-    Distribution {
+    ShippedDistribution {
         name: "meta-reference-gpu",
         image: "docker.io/llamastack/distribution-meta-reference-gpu:0.4.7",
         server_version: "0.4.7",
@@ -29,7 +29,7 @@ pub const DISTRIBUTIONS: [Distribution; 5] = [
         text: include_str!("meta-reference-gpu.yaml"),
     },
     // The file in this image lacks the files API, too.
-    Distribution {
+    ShippedDistribution {
         name: "postgres-demo",
         image: "docker.io/llamastack/distribution-postgres-demo:0.7.1",
         server_version: "0.7.1",
@@ -38,7 +38,7 @@ pub const DISTRIBUTIONS: [Distribution; 5] = [
         text: include_str!("postgres-demo.yaml"),
     },
     // The last image of this name has llama-stack 0.2. The starter's image runs a base with vLLM alone.
-    Distribution {
+    ShippedDistribution {
         name: "remote-vllm",
         image: "docker.io/llamastack/distribution-starter:0.7.1",
         server_version: "0.7.1",
@@ -46,7 +46,7 @@ pub const DISTRIBUTIONS: [Distribution; 5] = [
         mounts_always: true,
         text: include_str!("remote-vllm.yaml"),
     },
-    Distribution {
+    ShippedDistribution {
         name: "starter",
         image: "docker.io/llamastack/distribution-starter:0.7.1",
         server_version: "0.7.1",
@@ -54,7 +54,7 @@ pub const DISTRIBUTIONS: [Distribution; 5] = [
         mounts_always: false,
         text: include_str!("starter.yaml"),
     },
-    Distribution {
+    ShippedDistribution {
         name: "starter-gpu",
         image: "docker.io/llamastack/distribution-starter-gpu:0.6.1",
         server_version: "0.6.1",
@@ -64,7 +64,7 @@ pub const DISTRIBUTIONS: [Distribution; 5] = [
     },
 ];
 
-pub fn distribution(name: &str) -> Option<&'static Distribution> {
+pub fn distribution(name: &str) -> Option<&'static ShippedDistribution> {
     DISTRIBUTIONS.iter().find(|known| known.name == name)
 }
 

@@ -6,12 +6,12 @@ use super::{Base, LabelError, base};
 
 /// Origin of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum BaseSource {
     OciLabel,
     Embedded,
 }
 
-impl Source {
+impl BaseSource {
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -24,7 +24,7 @@ impl Source {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     pub base: Cow<'static, Base>,
-    pub source: Source,
+    pub source: BaseSource,
     /// The error of invalid labels, reported although the embedded base is used.
     pub passed_over: Option<LabelError>,
 }
@@ -49,10 +49,10 @@ pub enum NoBase {
 pub fn resolve(name: Option<&str>, labelled: Result<Option<Base>, LabelError>) -> Result<Resolved, NoBase> {
     let embedded = |passed_over| {
         let base = Cow::Borrowed(base(name?)?);
-        Some(Resolved { base, source: Source::Embedded, passed_over })
+        Some(Resolved { base, source: BaseSource::Embedded, passed_over })
     };
     match labelled {
-        Ok(Some(base)) => Ok(Resolved { base: Cow::Owned(base), source: Source::OciLabel, passed_over: None }),
+        Ok(Some(base)) => Ok(Resolved { base: Cow::Owned(base), source: BaseSource::OciLabel, passed_over: None }),
         Ok(None) => embedded(None).ok_or(NoBase::Unlabelled),
         Err(error) => embedded(Some(error.clone())).ok_or(NoBase::Labels(error)),
     }

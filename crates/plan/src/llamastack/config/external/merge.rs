@@ -76,12 +76,17 @@ pub fn merge_files(
 ) -> Result<(String, Vec<FieldError>), Vec<FieldError>> {
     let stop =
         |path: FieldPath, message: String, remedy: &str| vec![FieldError::new(path, reason::FAILED, message, remedy)];
-    let report = "This is an error of the operator: report it with the object's spec.";
+    let report = "This is a bug in Steersman; report it with the spec of the object.";
     let config = render::read(config_yaml).map_err(|error| {
-        stop(FieldPath::default().field("config.yaml"), error, "Correct the file that overrideConfig names.")
+        stop(
+            FieldPath::default().field("config.yaml"),
+            error,
+            "Correct config.yaml in the ConfigMap of overrideConfig.",
+        )
     })?;
-    let externals: Vec<External> = serde_json::from_str(providers_json)
-        .map_err(|error| stop(path!(spec.externalProviders), format!("the list cannot be read: {error}"), report))?;
+    let externals: Vec<External> = serde_json::from_str(providers_json).map_err(|error| {
+        stop(path!(spec.externalProviders), format!("the list of external providers cannot be parsed: {error}"), report)
+    })?;
     let (mut installed, mut unreadable) = (Vec::new(), Vec::new());
     for external in externals {
         let metadata = metadata(&external).map(|text| render::read(&text)).transpose().unwrap_or_else(|error| {

@@ -96,12 +96,16 @@ fn well_formed(draft: &mut Draft<'_>, one: &External) {
     if id.is_empty() || id.len() > ID_LIMIT || !id.chars().all(inner) || id.starts_with('-') || id.ends_with('-') {
         draft.refuse(
             one.path.field("providerId"),
-            format!("{id:?} cannot be part of a container's name"),
-            format!("Use up to {ID_LIMIT} lower-case letters, digits and dashes, not at the ends."),
+            format!("{id:?} is not valid in the name of a container"),
+            format!("Use up to {ID_LIMIT} lower-case letters, digits and dashes, without a dash at either end."),
         );
     }
     if one.image.is_empty() {
-        draft.refuse(one.path.field("image"), "image must not be empty", "Name the image that holds the provider.");
+        draft.refuse(
+            one.path.field("image"),
+            "image must not be empty",
+            "Set it to the image that contains the provider.",
+        );
     }
 }
 

@@ -52,32 +52,34 @@ pub fn parse(connection_string: &str) -> Result<Parts, String> {
     let (scheme, rest) = connection_string
         .trim()
         .split_once("://")
-        .ok_or("the connection string is not a URL; it has to look like postgresql://user:password@host:5432/db")?;
+        .ok_or("the connection string is not a URL; it must look like postgresql://user:password@host:5432/db")?;
     if !["postgres", "postgresql"].contains(&scheme.split('+').next().unwrap_or_default()) {
-        return Err("the connection string is not one of PostgreSQL; it has to begin with postgresql://".to_owned());
+        return Err("the connection string is not for PostgreSQL; it must begin with postgresql://".to_owned());
     }
     // Splits at the last `@`, since an `@` in a password is often not encoded.
-    let (login, rest) = rest.rsplit_once('@').ok_or("the connection string names no user")?;
+    let (login, rest) = rest.rsplit_once('@').ok_or("the connection string has no user")?;
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (address, db) = rest.split_once('/').unwrap_or((rest, ""));
     let (user, db) = (decoded(user), decoded(db));
     if user.is_empty() {
-        return Err("the connection string names no user".to_owned());
+        return Err("the connection string has no user".to_owned());
     }
     if address.contains(',') {
-        return Err("the connection string names several hosts; the server takes one".to_owned());
+        return Err("the connection string has several hosts; the server supports one".to_owned());
     }
     let colon = address.rfind(':').filter(|colon| address.rfind(']').is_none_or(|bracket| bracket < *colon));
     let (host, port) = colon.map_or((address, "5432"), |colon| (&address[..colon], &address[colon + 1..]));
     let port = port.parse().ok().filter(|port| *port > 0).ok_or("the port of the connection string is not a number")?;
     if host.is_empty() {
-        return Err("the connection string names no host".to_owned());
+        return Err("the connection string has no host".to_owned());
     }
     // PostgreSQL defaults to the database with the user's name.
     let db = if db.is_empty() { user.clone() } else { db };
     if db.contains(['?', '\n']) {
-        return Err("the name of the database has a character that the server cannot pass on".to_owned());
+        return Err(
+            "the database name contains a question mark or a line break, which the server does not support".to_owned()
+        );
     }
     Ok(Parts { host: host.to_owned(), port, db, user, password: decoded(password), ssl: ssl(query)? })
 }
@@ -90,13 +92,13 @@ fn ssl(query: &str) -> Result<Option<String>, String> {
         match name {
             "sslmode" | "ssl" if modes.contains(&value) => ssl = Some(value.to_owned()),
             "sslmode" | "ssl" => {
-                return Err(format!("{name} of the connection string is none of {}", modes.join(", ")));
+                return Err(format!("{name} of the connection string must be one of {}", modes.join(", ")));
             }
             harmless if HARMLESS.contains(&harmless) => {}
             other if other.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
-                return Err(format!("the server cannot use the parameter {other} of the connection string"));
+                return Err(format!("the server does not support the parameter {other} of the connection string"));
             }
-            _ => return Err("the connection string has a parameter that the server cannot use".to_owned()),
+            _ => return Err("the connection string has a parameter that the server does not support".to_owned()),
         }
     }
     Ok(ssl)

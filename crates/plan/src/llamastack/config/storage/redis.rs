@@ -26,20 +26,23 @@ pub(super) fn parse(endpoint: &str) -> Result<Address, String> {
         None => endpoint,
         Some(("redis", rest)) => rest,
         Some(("rediss", _)) => {
-            return Err("the server cannot speak TLS to Redis, so rediss:// cannot be used".to_owned());
+            return Err("the server does not support TLS to Redis, so rediss:// cannot be used".to_owned());
         }
-        Some(_) => return Err("endpoint is not an address of Redis: it has to begin with redis://".to_owned()),
+        Some(_) => return Err("endpoint is not an address of Redis: it must begin with redis://".to_owned()),
     };
     let (user, rest) = match rest.rsplit_once('@') {
         None => ("", rest),
         Some((user, _)) if user.contains(':') => {
-            return Err("endpoint holds a password, which would be readable in the ConfigMap".to_owned());
+            return Err("endpoint contains a password, which would be readable in the ConfigMap".to_owned());
         }
         Some((user, rest)) => (user, rest),
     };
     let (address, database) = rest.split_once('/').unwrap_or((rest, ""));
     if !["", "0"].contains(&database) || address.contains('?') {
-        return Err("the server uses database 0 of Redis and takes no options; endpoint asks for others".to_owned());
+        return Err(
+            "endpoint has a database or options; the server supports only database 0 of Redis, without options"
+                .to_owned(),
+        );
     }
     let (host, port) = split_port(address)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:[]".contains(c);

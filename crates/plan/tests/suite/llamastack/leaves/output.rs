@@ -6,9 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::base::Base;
-use steersman_plan::llamastack::validate::{Facts, Kind, Missing, Named, Reference, validate};
+use steersman_plan::llamastack::validate::{Facts, ReferenceKind, Missing, ReferencedObject, Reference, validate};
 use steersman_plan::llamastack::{ObservedReference, Snapshot, plan, referred};
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::Severity;
 
 use super::super::snapshot_from_v1alpha2;
@@ -53,7 +53,7 @@ pub fn reconcile_spec(spec: &Value) -> Output {
 }
 
 fn with_cluster_objects(mut snapshot: Snapshot) -> Snapshot {
-    let labels = |config: Value, version: &str| LabelsSeen::Found {
+    let labels = |config: Value, version: &str| ObservedLabels::Found {
         digest: String::new(),
         base: Ok(Some(Base { name: "labelled".into(), server_version: version.into(), config })),
         remark: None,
@@ -63,14 +63,14 @@ fn with_cluster_objects(mut snapshot: Snapshot) -> Snapshot {
             "post_training", "telemetry"], "providers": { "inference": [] } });
         snapshot.labels = labels(config, "0.2.12");
     }
-    let mut references = BTreeMap::<Named, ObservedReference>::new();
+    let mut references = BTreeMap::<ReferencedObject, ObservedReference>::new();
     for reference in referred(&snapshot.object) {
         let known = references.entry(reference.named.clone()).or_insert_with(|| ObservedReference {
-            secret: reference.named.kind == Kind::Secret,
+            secret: reference.named.kind == ReferenceKind::Secret,
             namespace: reference.named.namespace.clone(),
             name: reference.named.name.clone(),
             keys: Some(BTreeSet::new()),
-            content: (reference.named.kind == Kind::ConfigMap).then(BTreeMap::new),
+            content: (reference.named.kind == ReferenceKind::ConfigMap).then(BTreeMap::new),
         });
         known.keys.get_or_insert_default().extend(reference.keys.clone());
         if let Some(content) = &mut known.content {

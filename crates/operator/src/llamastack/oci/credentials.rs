@@ -8,30 +8,30 @@ use steersman_plan::oci::Credentials;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
 
-use super::Want;
+use super::ImageRequest;
 
 #[derive(Clone, Debug, Default)]
-pub struct Gathered {
+pub struct PullCredentials {
     pub credentials: Credentials,
     /// Secrets that cannot be used, with the reason. The kubelet ignores them as well.
     pub remarks: Vec<String>,
 }
 
-pub trait Logins: Send + Sync {
-    fn of<'a>(&'a self, want: &'a Want) -> BoxFuture<'a, Gathered>;
+pub trait CredentialSource: Send + Sync {
+    fn of<'a>(&'a self, want: &'a ImageRequest) -> BoxFuture<'a, PullCredentials>;
 }
 
-pub struct ClusterLogins {
+pub struct ClusterCredentials {
     server: Server,
 }
 
-impl ClusterLogins {
+impl ClusterCredentials {
     pub fn new(server: Server) -> Self {
         Self { server }
     }
 
-    async fn gather(&self, want: &Want) -> Gathered {
-        let mut gathered = Gathered::default();
+    async fn gather(&self, want: &ImageRequest) -> PullCredentials {
+        let mut gathered = PullCredentials::default();
         let secrets: Api<Secret> = Api::namespaced(self.server.client.clone(), &want.namespace);
         for name in self.names(want, &mut gathered.remarks).await {
             match self.server.call(secrets.get(&name)).await {
@@ -50,7 +50,7 @@ impl ClusterLogins {
     }
 
     /// A pod with pull secrets of its own does not get those of its service account.
-    async fn names(&self, want: &Want, remarks: &mut Vec<String>) -> Vec<String> {
+    async fn names(&self, want: &ImageRequest, remarks: &mut Vec<String>) -> Vec<String> {
         if !want.pull_secrets.is_empty() {
             return want.pull_secrets.clone();
         }
@@ -73,8 +73,8 @@ impl ClusterLogins {
     }
 }
 
-impl Logins for ClusterLogins {
-    fn of<'a>(&'a self, want: &'a Want) -> BoxFuture<'a, Gathered> {
+impl CredentialSource for ClusterCredentials {
+    fn of<'a>(&'a self, want: &'a ImageRequest) -> BoxFuture<'a, PullCredentials> {
         self.gather(want).boxed()
     }
 }

@@ -1,13 +1,13 @@
 //! Runs the watches and polls whose results all objects share, and enqueues the objects that a change concerns.
 
-use steersman_plan::llamastack::FORMER_NAMESPACE;
+use steersman_plan::llamastack::GO_OPERATOR_NAMESPACE;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::controller::ReconcileContext;
 use steersman_runtime::store::Scope;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use super::operator_config::Config;
+use super::operator_config::OperatorConfigWatch;
 use super::pods::Pods;
 use super::references::References;
 use super::routes::Routes;
@@ -15,9 +15,9 @@ use super::server::Servers;
 use crate::installation::Installation;
 use crate::llamastack::oci::Bases;
 
-pub struct Beside {
+pub struct SharedWatches {
     /// The operator's own ConfigMap.
-    pub config: Config,
+    pub config: OperatorConfigWatch,
     pub references: References,
     /// Whether the cluster has the role of OpenShift; unset until the first reconcile.
     pub any_user: OnceCell<bool>,
@@ -29,11 +29,11 @@ pub struct Beside {
     pub labels: Option<Bases>,
 }
 
-impl Beside {
+impl SharedWatches {
     /// For single reconciles without watches.
-    pub fn new(told: &Installation) -> Self {
+    pub fn new(installation: &Installation) -> Self {
         Self {
-            config: Config::new(told.config_namespaces(FORMER_NAMESPACE)),
+            config: OperatorConfigWatch::new(installation.config_namespaces(GO_OPERATOR_NAMESPACE)),
             references: References::default(),
             any_user: OnceCell::default(),
             pods: Pods::default(),
@@ -43,19 +43,19 @@ impl Beside {
         }
     }
 
-    pub fn following(told: &Installation, servers: Option<Servers>, labels: Option<Bases>) -> Self {
-        Self { routes: Routes::followed(), servers, labels, ..Self::new(told) }
+    pub fn following(installation: &Installation, servers: Option<Servers>, labels: Option<Bases>) -> Self {
+        Self { routes: Routes::followed(), servers, labels, ..Self::new(installation) }
     }
 
     pub async fn run(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
-        let wake = |place| context.queue.enqueue(place);
+        let enqueue = |place| context.queue.enqueue(place);
         let servers = async {
             let Some(servers) = &self.servers else { return };
-            servers.run(wake, stop.clone()).await;
+            servers.run(enqueue, stop.clone()).await;
         };
         tokio::join!(
             self.follow_references(context, scope, stop.clone()),
-            self.pods.follow(&context.server, scope, wake, stop.clone()),
+            self.pods.follow(&context.server, scope, enqueue, stop.clone()),
             self.routes.follow(context, scope, stop.clone()),
             servers,
             self.read_labels(context, stop.clone()),
@@ -63,24 +63,24 @@ impl Beside {
     }
 
     async fn follow_references(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
-        let wake = |place| context.queue.enqueue(place);
+        let enqueue = |place| context.queue.enqueue(place);
         let References { secrets, config_maps } = &self.references;
-        let secrets = secrets.follow(&context.server, scope, wake);
-        let referred = config_maps.follow(&context.server, scope, wake);
+        let secrets = secrets.follow(&context.server, scope, enqueue);
+        let referred = config_maps.follow(&context.server, scope, enqueue);
         // Every object refers to at least the ConfigMap of the cluster's certificates.
-        let all = || config_maps.objects().into_iter().for_each(wake);
+        let all = || config_maps.objects().into_iter().for_each(enqueue);
         let config = self.config.follow(&context.server, all);
         stop.run_until_cancelled(async { tokio::join!(secrets, referred, config) }).await;
     }
 
     async fn read_labels(&self, context: &ReconcileContext, stop: CancellationToken) {
         let Some(bases) = &self.labels else { return };
-        let wake = async {
+        let enqueue = async {
             loop {
                 bases.changed().await.into_iter().for_each(|place| context.queue.enqueue(place));
             }
         };
-        tokio::select! { () = bases.run(stop) => {}, () = wake => {} }
+        tokio::select! { () = bases.run(stop) => {}, () = enqueue => {} }
     }
 
     pub fn forget(&self, place: &NamespacedName) {

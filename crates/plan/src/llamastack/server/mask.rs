@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// The mask that servers use themselves.
-const STARS: &str = "********";
+const MASK: &str = "********";
 
 /// Parts of words in the name of a secret value.
 const SECRET: [&str; 8] =
@@ -16,11 +16,11 @@ const PLAIN_KEYS: [&str; 8] = ["primary", "partition", "sort", "public", "foreig
 /// Words of names whose strings are secret and whose numbers are not, as in `max_tokens`.
 const TOKENS: [&str; 3] = ["tokens", "auth", "bearer"];
 /// Prefixes of the keys of well-known services.
-const PREFIXES: [&str; 9] = ["sk-", "hf_", "nvapi-", "gsk_", "ghp_", "github_pat_", "AKIA", "xai-", "tvly-"];
-const SHORTEST_KEY: usize = 12;
+const KEY_PREFIXES: [&str; 9] = ["sk-", "hf_", "nvapi-", "gsk_", "ghp_", "github_pat_", "AKIA", "xai-", "tvly-"];
+const MIN_KEY_CHARS: usize = 12;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Sensitivity {
     Plain,
     Token,
     Secret,
@@ -31,31 +31,31 @@ pub fn config(given: &Map<String, Value>) -> Value {
     Value::Object(given.iter().map(entry).collect())
 }
 
-fn value_of(kind: Kind, value: &Value) -> Value {
+fn value_of(kind: Sensitivity, value: &Value) -> Value {
     match value {
         Value::Null => Value::Null,
         Value::String(text) if text.is_empty() => Value::String(String::new()),
-        Value::String(_) if kind != Kind::Plain => Value::from(STARS),
-        Value::Bool(_) | Value::Number(_) if kind == Kind::Secret => Value::from(STARS),
+        Value::String(_) if kind != Sensitivity::Plain => Value::from(MASK),
+        Value::Bool(_) | Value::Number(_) if kind == Sensitivity::Secret => Value::from(MASK),
         Value::String(given) => Value::String(text(given, usize::MAX)),
         Value::Array(list) => list.iter().map(|one| value_of(kind, one)).collect(),
-        Value::Object(inner) if kind == Kind::Plain => config(inner),
+        Value::Object(inner) if kind == Sensitivity::Plain => config(inner),
         Value::Object(inner) => inner.iter().map(|(name, one)| (name.clone(), value_of(kind, one))).collect(),
         other => other.clone(),
     }
 }
 
-fn kind(name: &str) -> Kind {
+fn kind(name: &str) -> Sensitivity {
     let words = words(name);
     let secret = |word: &String| SECRET.iter().any(|known| word.contains(known)) || SECRET_WORDS.contains(&&**word);
     let token = |word: &String| word.ends_with("token") || TOKENS.contains(&&**word);
     let key = |pair: &[String]| ["key", "keys"].contains(&&*pair[1]) && !PLAIN_KEYS.contains(&&*pair[0]);
     if words.iter().any(secret) || words.windows(2).any(key) {
-        Kind::Secret
+        Sensitivity::Secret
     } else if words.iter().any(token) {
-        Kind::Token
+        Sensitivity::Token
     } else {
-        Kind::Plain
+        Sensitivity::Plain
     }
 }
 
@@ -76,8 +76,8 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Masks running text and truncates it to `longest` characters.
-pub fn text(given: &str, longest: usize) -> String {
+/// Masks running text and truncates it to `max_chars` characters.
+pub fn text(given: &str, max_chars: usize) -> String {
     let separates = |c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c);
     let mut text = String::new();
     let mut before = String::new();
@@ -92,29 +92,29 @@ pub fn text(given: &str, longest: usize) -> String {
             _ => word.clone_into(&mut before),
         }
     }
-    match text.char_indices().nth(longest) {
+    match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
 }
 
 fn masked(before: &str, word: &str) -> String {
-    let named = before.strip_suffix([':', '=']).is_some_and(|name| kind(name) != Kind::Plain);
+    let named = before.strip_suffix([':', '=']).is_some_and(|name| kind(name) != Sensitivity::Plain);
     if !word.is_empty() && (named || before.eq_ignore_ascii_case("bearer")) {
-        return STARS.to_owned();
+        return MASK.to_owned();
     }
     let value = word.rsplit(['=', ':']).next().unwrap_or_default();
-    if PREFIXES.iter().any(|prefix| value.starts_with(prefix)) && value.len() >= SHORTEST_KEY {
-        return format!("{}{STARS}", &word[..word.len() - value.len()]);
+    if KEY_PREFIXES.iter().any(|prefix| value.starts_with(prefix)) && value.len() >= MIN_KEY_CHARS {
+        return format!("{}{MASK}", &word[..word.len() - value.len()]);
     }
     if let Some((scheme, rest)) = word.split_once("://") {
         return address(scheme, rest);
     }
     if let Some((name, value)) = word.split_once('=')
         && !value.is_empty()
-        && kind(name) != Kind::Plain
+        && kind(name) != Sensitivity::Plain
     {
-        return format!("{name}={STARS}");
+        return format!("{name}={MASK}");
     }
     // A memory address differs after each start of the server and would change the status.
     match word.split_once("0x") {
@@ -129,11 +129,11 @@ fn address(scheme: &str, rest: &str) -> String {
     let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
     let host_ends = place.find('/').unwrap_or(place.len());
     let place = match place[..host_ends].rfind('@') {
-        Some(at) => format!("{STARS}{}", &place[at..]),
+        Some(at) => format!("{MASK}{}", &place[at..]),
         None => place.to_owned(),
     };
     let parameter = |pair: &str| match pair.split_once('=') {
-        Some((name, value)) if !value.is_empty() && kind(name) != Kind::Plain => format!("{name}={STARS}"),
+        Some((name, value)) if !value.is_empty() && kind(name) != Sensitivity::Plain => format!("{name}={MASK}"),
         _ => pair.to_owned(),
     };
     match query {
