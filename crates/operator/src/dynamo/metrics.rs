@@ -106,13 +106,13 @@ impl Requests {
             standing: Mutex::default(),
         };
         let registry = registry.sub_registry_with_prefix("dynamo_operator");
-        let help = "How long passes over single objects take, by namespace and how they ended";
+        let help = "Duration of reconciles of single objects, by namespace and result";
         registry.register("reconcile_duration_seconds", help, requests.pass_time.clone());
-        let help = "Passes over single objects, by namespace and how they ended";
+        let help = "Reconciles of single objects, by namespace and result";
         registry.register("reconcile", help, requests.passes.clone());
-        let help = "Passes that failed, by namespace and cause";
+        let help = "Failed reconciles, by namespace and cause";
         registry.register("reconcile_errors", help, requests.errors.clone());
-        let help = "Objects by namespace and phase; 0 on replicas that do not lead";
+        let help = "Objects by namespace and phase; no series on replicas that do not lead";
         registry.register("resources_total", help, requests.phases.clone());
         let help = "How long verdicts on objects took";
         registry.register("webhook_duration_seconds", help, requests.webhook_time.clone());

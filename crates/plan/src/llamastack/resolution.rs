@@ -11,7 +11,7 @@ use super::build::{adoption, configmap};
 use super::config::{FieldError, Generated, Source};
 use super::names;
 use super::snapshot::Snapshot;
-use crate::oci::LabelsSeen;
+use crate::oci::ObservedLabels;
 
 /// Pod annotation with the hash of the configuration that the pod was started with.
 const CONFIG_HASH: &str = "/metadata/annotations/configmap.hash~1user-config";
@@ -51,7 +51,7 @@ impl SpecResolution {
     /// Whether a registry request for the labels is in flight. This happens after each start of the operator and ends
     /// soon, so nothing is reported meanwhile.
     pub fn asks_registry(&self, snapshot: &Snapshot) -> bool {
-        self.labels_awaited.is_some() && snapshot.labels == LabelsSeen::Awaited
+        self.labels_awaited.is_some() && snapshot.labels == ObservedLabels::Awaited
     }
 }
 

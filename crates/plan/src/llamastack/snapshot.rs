@@ -11,7 +11,7 @@ use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, LlamaStack
 use steersman_reconcile::FieldPath;
 
 use super::operator_config::OperatorConfig;
-use crate::oci::LabelsSeen;
+use crate::oci::ObservedLabels;
 use crate::pods::ObservedPod;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Snapshot {
     /// Whether watches tell of every change to what the object refers to. False: only looking again shows it.
     pub followed: bool,
     /// What the labels of the image say of its configuration.
-    pub labels: LabelsSeen,
+    pub labels: ObservedLabels,
     /// Whether the cluster has the ClusterRole with which OpenShift lets pods run as any user.
     pub any_user: bool,
     /// The pods of the Deployment, newest first, without those that are leaving. Absent until the first list is complete.

@@ -29,7 +29,7 @@ use steersman_plan::llamastack::{
     CONFIG_KEY, KEPT_CONFIG_MAPS, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress,
     ObservedObject, ObservedServer, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
 };
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode, path};
 use steersman_runtime::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
@@ -141,11 +141,11 @@ pub async fn observe(
 }
 
 /// Reads the labels of the image, if the plan needs them.
-fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObservedObject, live: &Live) -> LabelsSeen {
-    let Some(bases) = bases else { return LabelsSeen::NotAsked };
+fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObservedObject, live: &Live) -> ObservedLabels {
+    let Some(bases) = bases else { return ObservedLabels::NotAsked };
     let Some(wanted) = labels_wanted(settings, object).filter(|_| !object.deleting) else {
         bases.forget(&object.namespace, &object.name);
-        return LabelsSeen::NotAsked;
+        return ObservedLabels::NotAsked;
     };
     // Pull secrets of the object's own account are read from the cache, so that a new one has effect at once.
     let account = live.get(&gvk_of::<ServiceAccount>(), &wanted.service_account);

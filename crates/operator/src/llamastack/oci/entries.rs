@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use tokio::time::Instant;
 
 use super::{NamespacedName, Rhythm, Want};
@@ -38,7 +38,7 @@ pub struct Changed {
 
 impl Entries {
     /// Returns the last result for a want, and whether a read is due now.
-    pub fn want(&mut self, want: &Want, now: Instant) -> (LabelsSeen, bool) {
+    pub fn want(&mut self, want: &Want, now: Instant) -> (ObservedLabels, bool) {
         self.release(&want.namespace, &want.name, Some(&want.image));
         let entry = self.0.entry((want.namespace.clone(), want.image.clone())).or_insert_with(|| Entry {
             want: want.clone(),
@@ -130,13 +130,13 @@ impl Entries {
 }
 
 impl Entry {
-    fn seen(&self) -> LabelsSeen {
+    fn seen(&self) -> ObservedLabels {
         match (&self.last, &self.trouble) {
             (Some(Labelled { digest, base }), trouble) => {
-                LabelsSeen::Found { digest: digest.clone(), base: base.clone(), remark: trouble.clone() }
+                ObservedLabels::Found { digest: digest.clone(), base: base.clone(), remark: trouble.clone() }
             }
-            (None, Some(trouble)) => LabelsSeen::Silent { remark: trouble.clone() },
-            (None, None) => LabelsSeen::Awaited,
+            (None, Some(trouble)) => ObservedLabels::Silent { remark: trouble.clone() },
+            (None, None) => ObservedLabels::Awaited,
         }
     }
 }
@@ -170,21 +170,21 @@ mod tests {
     #[test]
     fn objects_with_one_image_share_a_read() {
         let (mut entries, now) = (Entries::default(), Instant::now());
-        assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (LabelsSeen::Awaited, true));
+        assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (ObservedLabels::Awaited, true));
         entries.want(&want("ns", "two", IMAGE), now);
         entries.want(&want("other", "one", IMAGE), now);
         let (jobs, next) = entries.take_due(now, 9);
         assert_eq!((images(&jobs), next), (vec![("ns", IMAGE), ("other", IMAGE)], None));
-        assert_eq!(entries.want(&want("ns", "three", IMAGE), now), (LabelsSeen::Awaited, false));
+        assert_eq!(entries.want(&want("ns", "three", IMAGE), now), (ObservedLabels::Awaited, false));
         assert!(entries.take_due(now, 9).0.is_empty());
 
         let rhythm = Rhythm::default();
         let told = entries.answer(&jobs[0], Ok(labelled("d")), now, &rhythm).unwrap();
         let place = |name: &str| NamespacedName::new("ns", name);
         assert_eq!(told.objects, [place("one"), place("three"), place("two")]);
-        let found = LabelsSeen::Found { digest: "d".into(), base: Ok(None), remark: None };
+        let found = ObservedLabels::Found { digest: "d".into(), base: Ok(None), remark: None };
         assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (found, false));
-        assert_eq!(entries.want(&want("other", "one", IMAGE), now).0, LabelsSeen::Awaited, "it has not asked yet");
+        assert_eq!(entries.want(&want("other", "one", IMAGE), now).0, ObservedLabels::Awaited, "it has not asked yet");
         assert_eq!(entries.take_due(now, 9).1, Some(now + rhythm.moved));
     }
 
@@ -215,7 +215,7 @@ mod tests {
         for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
             let (jobs, _) = entries.take_due(now, 9);
             entries.answer(&jobs[0], Err("down".into()), now, &rhythm);
-            let found = LabelsSeen::Found { digest: "d".into(), base: Ok(None), remark: Some("down".into()) };
+            let found = ObservedLabels::Found { digest: "d".into(), base: Ok(None), remark: Some("down".into()) };
             assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (found, false));
             let (none, next) = entries.take_due(now, 9);
             assert_eq!((none.len(), next), (0, Some(now + Duration::from_secs(seconds))));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
 use steersman_runtime::http::{Http, HttpSettings};
@@ -111,7 +111,7 @@ impl Bases {
     }
 
     /// The last result, without waiting. A new want starts reads; other credentials after a failure cause a read at once.
-    pub fn seen(&self, want: &Want) -> LabelsSeen {
+    pub fn seen(&self, want: &Want) -> ObservedLabels {
         let (seen, due) = self.known().entries.want(want, Instant::now());
         if due {
             self.inner.work.notify_one();

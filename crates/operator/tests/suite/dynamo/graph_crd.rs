@@ -43,8 +43,8 @@ async fn missing_graph_crd_defers_deployment_until_installed() {
         .await;
     let status = test.status().await;
     assert_eq!((&status["phase"], &status["dgdName"]), (&json!("Deployed"), &json!(GRAPH)));
-    let unknown = "DeploymentUnknown: the cluster does not serve DynamoGraphDeployment (nvidia.com/v1beta1), so that nothing \
-                   is known of DGD qwen-dgd";
+    let unknown = "DeploymentUnknown: the cluster does not serve DynamoGraphDeployment (nvidia.com/v1beta1), so the state of \
+                   DGD qwen-dgd is unknown";
     let (truth, _, message) = statement(&status, "Succeeded");
     assert!(truth == "Unknown" && message.starts_with(unknown), "{status}");
     let shown = Shown::new("graph-crd-unserved", "dgdr", kubectl("get"), kubectl("describe")).unwrap();

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use steersman::llamastack::oci::{Bases, Gathered, Logins, Rhythm, Want};
 use steersman_plan::llamastack::config::base::Source;
-use steersman_plan::oci::{Choice, Credentials, LabelsSeen, choose};
+use steersman_plan::oci::{Choice, Credentials, ObservedLabels, choose};
 use steersman_reconcile::NamespacedName;
 use steersman_testkit::wait;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -58,7 +58,7 @@ fn want(name: &str) -> Want {
 }
 
 /// Waits for changes until the labels that an object sees are as expected, and returns them.
-async fn wait_for_labels(bases: &Bases, want: &Want, expected: impl Fn(&LabelsSeen) -> bool) -> LabelsSeen {
+async fn wait_for_labels(bases: &Bases, want: &Want, expected: impl Fn(&ObservedLabels) -> bool) -> ObservedLabels {
     let expected_labels = async {
         loop {
             let labels = bases.seen(want);
@@ -71,9 +71,9 @@ async fn wait_for_labels(bases: &Bases, want: &Want, expected: impl Fn(&LabelsSe
     tokio::time::timeout(wait::LIMIT, expected_labels).await.expect("the labels change in time")
 }
 
-fn base_and_remark(labels: &LabelsSeen) -> Option<(&str, Option<&str>)> {
+fn base_and_remark(labels: &ObservedLabels) -> Option<(&str, Option<&str>)> {
     match labels {
-        LabelsSeen::Found { base: Ok(Some(base)), remark, .. } => {
+        ObservedLabels::Found { base: Ok(Some(base)), remark, .. } => {
             Some((base.config["distro_name"].as_str().unwrap(), remark.as_deref()))
         }
         _ => None,
@@ -85,8 +85,8 @@ async fn labels_are_read_in_the_background() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
     let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
-    assert_eq!(bases.seen(&want("one")), LabelsSeen::Awaited);
-    assert_eq!(bases.seen(&want("two")), LabelsSeen::Awaited);
+    assert_eq!(bases.seen(&want("one")), ObservedLabels::Awaited);
+    assert_eq!(bases.seen(&want("two")), ObservedLabels::Awaited);
     let changed = tokio::time::timeout(wait::LIMIT, bases.changed()).await.unwrap();
     assert_eq!(changed, ["one", "two"].map(|name| NamespacedName::new("here", name)).into());
     assert_eq!(base_and_remark(&bases.seen(&want("one"))), Some(("x", None)));
@@ -101,7 +101,7 @@ async fn moved_tag_enqueues_its_objects() {
     let digest = served.push("a/b", "1", in_label("second"), &[]);
     let labels =
         wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("second", None))).await;
-    assert!(matches!(labels, LabelsSeen::Found { digest: found, .. } if found == digest));
+    assert!(matches!(labels, ObservedLabels::Found { digest: found, .. } if found == digest));
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
     served.push("a/b", "1", in_label("late"), &[]);
     served.change(|state| state.fails = Some(503));
     let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
-    let labels = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, LabelsSeen::Silent { .. })).await;
+    let labels = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Silent { .. })).await;
     let Choice::Use { resolved, remark: Some(remark) } = choose(Some("starter"), &labels, None) else {
         panic!("no base: {labels:?}")
     };
@@ -136,7 +136,7 @@ async fn last_labels_are_kept_while_registry_fails() {
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("kept", None))).await;
     served.change(|state| state.hangs = true);
     let slow = |remark: &str| remark.contains("did not give the labels of the image within 500ms");
-    let keeps_base_with = |labels: &LabelsSeen, is_expected: &dyn Fn(&str) -> bool| {
+    let keeps_base_with = |labels: &ObservedLabels, is_expected: &dyn Fn(&str) -> bool| {
         assert_eq!(base_and_remark(labels).unwrap().0, "kept");
         base_and_remark(labels).unwrap().1.is_some_and(is_expected)
     };
@@ -209,7 +209,7 @@ async fn logs_and_messages_hold_no_credentials() {
     served.change(|state| state.redirects_blobs = true);
     let logins = FixedLogins(Arc::new(Mutex::new(credentials(HOST, "the-user", "the-wrong-password"))));
     let (bases, _running) = start_bases(&served, &logins, wait::LIMIT);
-    let silent = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, LabelsSeen::Silent { .. })).await;
+    let silent = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Silent { .. })).await;
     *logins.0.lock().unwrap() = credentials(HOST, "the-user", "the-password");
     let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
 

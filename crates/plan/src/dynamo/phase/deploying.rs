@@ -96,8 +96,9 @@ fn absent(snapshot: &Snapshot, name: &str) -> Step {
     }
     let (kind, version) = (Family::Dgd.kind(), format!("{}/{}", Family::Dgd.group(), Family::Dgd.storage_version()));
     let text = format!(
-        "the cluster does not serve {kind} ({version}), so that nothing is known of DGD {name}. Install its CRD \
-         (steersman crds --apply); this request goes on by itself once it is served."
+        "the cluster does not serve {kind} ({version}), so the state of DGD {name} is unknown. Install the CRD {} of NVIDIA's \
+         Dynamo operator; this request continues by itself once it is served.",
+        Family::Dgd.crd_name()
     );
     let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Deploying);
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentUnknown");

@@ -18,7 +18,7 @@ use crate::llamastack::operator_config::Images;
 use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution};
 use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, Snapshot};
 use crate::llamastack::validate::{Found, Kind, Named, Reference, missing, references};
-use crate::oci::{Choice, LabelsSeen, choose};
+use crate::oci::{Choice, ObservedLabels, choose};
 
 /// The ConfigMap key with the server's configuration.
 pub const CONFIG_KEY: &str = "config.yaml";
@@ -104,9 +104,11 @@ pub fn labels_wanted(settings: &Settings, object: &ObservedObject) -> Option<Lab
 }
 
 /// A reference may have both a tag and a digest: the digest decides, the tag stays readable.
-fn with_digest(image: &str, labels: &LabelsSeen) -> String {
+fn with_digest(image: &str, labels: &ObservedLabels) -> String {
     match labels {
-        LabelsSeen::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => format!("{image}@{digest}"),
+        ObservedLabels::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => {
+            format!("{image}@{digest}")
+        }
         _ => image.to_owned(),
     }
 }

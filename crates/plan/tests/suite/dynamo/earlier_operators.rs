@@ -82,8 +82,8 @@ fn unserved_graph_api_is_unknown_not_deleted() {
         assert_eq!((env.phase(), env.event_reasons()), (phase, vec!["DeploymentUnknown"]));
         let (status, reason, message) = env.condition_summary("DeploymentReady");
         assert_eq!((status.as_str(), reason.as_str()), ("Unknown", "DeploymentUnknown"));
-        let why = "the cluster does not serve DynamoGraphDeployment (nvidia.com/v1beta1), so that nothing is known of DGD \
-                   qwen-dgd. Install its CRD";
+        let why = "the cluster does not serve DynamoGraphDeployment (nvidia.com/v1beta1), so the state of DGD qwen-dgd is \
+                   unknown. Install the CRD dynamographdeployments.nvidia.com of NVIDIA's Dynamo operator";
         assert!(message.starts_with(why), "{message}");
         // `kubectl wait --for=condition=Succeeded` must not succeed while the graph is unknown.
         let (status, reason, succeeded_message) = env.condition_summary("Succeeded");

@@ -6,7 +6,7 @@ use steersman_api::llamastack::status::Phase;
 use steersman_plan::llamastack;
 use steersman_plan::llamastack::config::base::{Base, LabelError};
 use steersman_plan::llamastack::{LabelsWanted, Snapshot, labels_wanted, plan};
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{Outcome, Severity};
 
 use super::{planned_object, settle, stored_status, v1alpha2_snapshot, write_order};
@@ -14,7 +14,7 @@ use super::{planned_object, settle, stored_status, v1alpha2_snapshot, write_orde
 const IMAGE: &str = "quay.io/me/stack:1";
 const DIGEST: &str = "sha256:5f";
 
-fn image_snapshot(labels: LabelsSeen) -> Snapshot {
+fn image_snapshot(labels: ObservedLabels) -> Snapshot {
     let spec = format!("{{distribution: {{image: '{IMAGE}'}}, disabled: [eval], networking: {{port: 9000}}}}");
     Snapshot { labels, ..v1alpha2_snapshot(&spec) }
 }
@@ -24,24 +24,24 @@ fn base(name: &str) -> Base {
     Base { name: IMAGE.into(), server_version: "0.7.1".into(), config }
 }
 
-fn read_labels(base: Result<Option<Base>, LabelError>) -> LabelsSeen {
-    LabelsSeen::Found { digest: DIGEST.into(), base, remark: None }
+fn read_labels(base: Result<Option<Base>, LabelError>) -> ObservedLabels {
+    ObservedLabels::Found { digest: DIGEST.into(), base, remark: None }
 }
 
-fn valid_labels() -> LabelsSeen {
+fn valid_labels() -> ObservedLabels {
     read_labels(Ok(Some(base("mine"))))
 }
 
-fn unreachable_registry() -> LabelsSeen {
-    LabelsSeen::Silent { remark: "registry quay.io answered 503".into() }
+fn unreachable_registry() -> ObservedLabels {
+    ObservedLabels::Silent { remark: "registry quay.io answered 503".into() }
 }
 
 /// Any state of the labels, for property tests.
-pub fn any_labels() -> impl Strategy<Value = LabelsSeen> {
+pub fn any_labels() -> impl Strategy<Value = ObservedLabels> {
     let wrong = read_labels(Err(LabelError::NotBase64));
     prop::sample::select(vec![
-        LabelsSeen::NotAsked,
-        LabelsSeen::Awaited,
+        ObservedLabels::NotAsked,
+        ObservedLabels::Awaited,
         unreachable_registry(),
         valid_labels(),
         read_labels(Ok(None)),
@@ -73,12 +73,12 @@ fn fr_027j_labels_configure_and_pin_image() {
 /// FR-020b and FR-020c: a moved tag changes image and configuration in one write.
 #[test]
 fn fr_020b_moved_tag_updates_image_and_configuration() {
-    let image_and_volumes = |labels: LabelsSeen| {
+    let image_and_volumes = |labels: ObservedLabels| {
         let deployment = planned_object(&plan(&image_snapshot(labels)), "Deployment").unwrap();
         let pod = &deployment["spec"]["template"]["spec"];
         (pod["containers"][0]["image"].clone(), pod["volumes"].to_string())
     };
-    let moved = LabelsSeen::Found { digest: "sha256:60".into(), base: Ok(Some(base("newer"))), remark: None };
+    let moved = ObservedLabels::Found { digest: "sha256:60".into(), base: Ok(Some(base("newer"))), remark: None };
     let (old, new) = (image_and_volumes(valid_labels()), image_and_volumes(moved));
     assert!(old.0 != new.0 && old.1 != new.1, "{old:?} {new:?}");
 }
@@ -87,7 +87,7 @@ fn fr_020b_moved_tag_updates_image_and_configuration() {
 fn fr_027c_image_without_labels_names_requirements() {
     let text = "Direct image references require either overrideConfig.configMapName or OCI config labels on the image. See \
                 docs/configuration.md for details.";
-    for labels in [read_labels(Ok(None)), LabelsSeen::NotAsked] {
+    for labels in [read_labels(Ok(None)), ObservedLabels::NotAsked] {
         let snapshot = image_snapshot(labels);
         let condition_json = condition(&snapshot, "ConfigGenerated");
         assert_eq!(
@@ -112,15 +112,18 @@ fn fr_027c_image_without_labels_names_requirements() {
 #[test]
 fn new_object_awaits_labels_with_account_only() {
     for (labels, expected_text) in [
-        (LabelsSeen::Awaited, "the labels of the image are being read from its registry"),
-        (unreachable_registry(), "registry quay.io answered 503. Nothing can be generated until the registry answers"),
+        (ObservedLabels::Awaited, "the labels of the image are being read from its registry"),
+        (
+            unreachable_registry(),
+            "registry quay.io answered 503. No configuration can be generated until the registry answers",
+        ),
     ] {
         let snapshot = image_snapshot(labels);
         let plan = plan(&snapshot);
         assert_eq!(write_order(&plan), ["apply ServiceAccount starter-sa"]);
         assert!(plan.prune.is_empty());
         assert!(plan.findings.iter().all(|finding| finding.severity == Severity::Warning), "{:?}", plan.findings);
-        assert_eq!(plan.findings.is_empty(), snapshot.labels == LabelsSeen::Awaited, "only a failure is reported");
+        assert_eq!(plan.findings.is_empty(), snapshot.labels == ObservedLabels::Awaited, "only a failure is reported");
         let status = llamastack::status(&snapshot, &plan, &Outcome { written: 1, failure: None });
         assert_eq!(status.phase, Some(Phase::Pending));
         let condition_json = condition(&snapshot, "ConfigGenerated");
@@ -144,7 +147,7 @@ fn new_object_awaits_labels_with_account_only() {
 fn awaited_labels_leave_running_server_unchanged() {
     let mut snapshot = settle(image_snapshot(valid_labels()));
     assert_eq!(snapshot.object.status.as_ref().unwrap().phase, Some(Phase::Ready));
-    snapshot.labels = LabelsSeen::Awaited;
+    snapshot.labels = ObservedLabels::Awaited;
     let plan = plan(&snapshot);
     assert_eq!(write_order(&plan), ["apply ServiceAccount starter-sa"]);
     assert_eq!((plan.events.len(), plan.findings.len()), (0, 0));
@@ -167,7 +170,7 @@ fn unreachable_registry_is_reported_without_changes() {
     let condition_json = condition(&snapshot, "SpecAccepted");
     assert_eq!((&condition_json["status"], &condition_json["reason"]), (&json!("True"), &json!("ImageLabelsUnusable")));
     assert!(
-        condition_json["message"].as_str().unwrap().contains("keeps the configuration that it has"),
+        condition_json["message"].as_str().unwrap().contains("keeps its current configuration"),
         "{condition_json}"
     );
 }
@@ -193,7 +196,7 @@ fn spec_errors_precede_registry_answers() {
     let spec = format!(
         "{{distribution: {{image: '{IMAGE}'}}, disabled: [inference], providers: {{inference: {{provider: vllm}}}}}}"
     );
-    let snapshot = Snapshot { labels: LabelsSeen::Awaited, ..v1alpha2_snapshot(&spec) };
+    let snapshot = Snapshot { labels: ObservedLabels::Awaited, ..v1alpha2_snapshot(&spec) };
     let plan = plan(&snapshot);
     assert!(plan.findings.iter().any(|finding| finding.severity == Severity::Blocker), "{:?}", plan.findings);
     assert!(plan.writes.is_empty());
@@ -202,7 +205,7 @@ fn spec_errors_precede_registry_answers() {
 
 #[test]
 fn overridden_image_uses_embedded_base_without_labels() {
-    let named_snapshot = |labels: LabelsSeen| {
+    let named_snapshot = |labels: ObservedLabels| {
         let mut snapshot = v1alpha2_snapshot("{distribution: {name: starter}, disabled: [eval]}");
         snapshot.settings.distributions.insert("starter".into(), IMAGE.into());
         Snapshot { labels, ..snapshot }

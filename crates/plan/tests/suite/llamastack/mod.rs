@@ -29,7 +29,7 @@ use steersman_plan::llamastack::{
     ObservedClaim, ObservedDeployment, ObservedObject, ObservedRoute, ObservedServer, ObservedTrust, Plan,
     ReplicasOwner, Settings, Snapshot, V1alpha1Fields, plan,
 };
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{Outcome, Write, WriteOp};
 
 const STARTER: &str = "docker.io/llamastack/distribution-starter:0.7.1";
@@ -105,7 +105,7 @@ fn snapshot_from_stored(object: Value) -> Snapshot {
         references: vec![],
         trust: ObservedTrust::default(),
         followed: true,
-        labels: LabelsSeen::NotAsked,
+        labels: ObservedLabels::NotAsked,
         any_user: false,
         pods: None,
         server: ObservedServer::Awaited,

@@ -108,7 +108,7 @@ async fn ask(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> Res
     let address = status.and_then(|status| status.pod_ip.as_deref()?.parse().ok());
     let url = address.and_then(|address| endpoint.of(address)).ok_or_else(|| format!("{described} has no address"))?;
     let late = || format!("HTTP GET {url} failed: there was no time left for it");
-    let answer = time::timeout_at(until, http.ask(HttpRequest::get(url.clone(), LIMIT))).await.map_err(|_| late())?;
+    let answer = time::timeout_at(until, http.send(HttpRequest::get(url.clone(), LIMIT))).await.map_err(|_| late())?;
     let answer = answer.map_err(|error| format!("HTTP GET {url} failed: {error}"))?;
     if !answer.status.is_success() {
         return Err(format!("metrics endpoint {url} returned status {}", answer.status.as_u16()));

@@ -48,7 +48,7 @@ pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedS
 async fn get(http: &Http, url: &str, path: &str) -> Result<Value, Failure> {
     let address = format!("{url}{path}");
     let address = address.parse().map_err(|_| Failure::Odd(format!("{url:?} is not an address")))?;
-    let answer = http.ask(HttpRequest::get(address, LIMIT)).await.map_err(Failure::Reach)?;
+    let answer = http.send(HttpRequest::get(address, LIMIT)).await.map_err(Failure::Reach)?;
     if !answer.status.is_success() {
         return Err(Failure::Status(answer.status));
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use steersman_plan::llamastack::config::base::Base;
 use steersman_plan::llamastack::validate::{Facts, Kind, Missing, Named, Reference, validate};
 use steersman_plan::llamastack::{ObservedReference, Snapshot, plan, referred};
-use steersman_plan::oci::LabelsSeen;
+use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::Severity;
 
 use super::super::snapshot_from_v1alpha2;
@@ -53,7 +53,7 @@ pub fn reconcile_spec(spec: &Value) -> Output {
 }
 
 fn with_cluster_objects(mut snapshot: Snapshot) -> Snapshot {
-    let labels = |config: Value, version: &str| LabelsSeen::Found {
+    let labels = |config: Value, version: &str| ObservedLabels::Found {
         digest: String::new(),
         base: Ok(Some(Base { name: "labelled".into(), server_version: version.into(), config })),
         remark: None,

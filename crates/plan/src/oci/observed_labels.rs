@@ -4,7 +4,7 @@ use crate::llamastack::config::base::{Base, LabelError, NoBase, Resolved, Source
 
 /// The state of reading the labels of an image.
 #[derive(Clone, Debug, PartialEq)]
-pub enum LabelsSeen {
+pub enum ObservedLabels {
     /// Reading labels is switched off.
     NotAsked,
     /// The first request is in flight; a response or a failure follows within a bounded time.
@@ -35,23 +35,23 @@ pub enum Choice {
 
 /// `name` is the distribution; None: the object names an image. `running` is the source of the server's current
 /// configuration; None: it has no generated one.
-pub fn choose(name: Option<&str>, seen: &LabelsSeen, running: Option<Source>) -> Choice {
+pub fn choose(name: Option<&str>, seen: &ObservedLabels, running: Option<Source>) -> Choice {
     let used = |labelled, remark: Option<&String>| match resolve(name, labelled) {
         Ok(resolved) => Choice::Use { resolved, remark: remark.cloned() },
         Err(none) => Choice::Nothing(none),
     };
     match seen {
-        LabelsSeen::NotAsked => used(Ok(None), None),
-        LabelsSeen::Awaited => Choice::Wait("the labels of the image are being read from its registry".to_owned()),
-        LabelsSeen::Found { base, remark, .. } => used(base.clone(), remark.as_ref()),
+        ObservedLabels::NotAsked => used(Ok(None), None),
+        ObservedLabels::Awaited => Choice::Wait("the labels of the image are being read from its registry".to_owned()),
+        ObservedLabels::Found { base, remark, .. } => used(base.clone(), remark.as_ref()),
         // A registry outage must not replace the base of a running server.
-        LabelsSeen::Silent { remark } if running == Some(Source::OciLabel) => {
-            Choice::Wait(format!("{remark}. The server keeps the configuration that it has until the registry answers"))
+        ObservedLabels::Silent { remark } if running == Some(Source::OciLabel) => {
+            Choice::Wait(format!("{remark}. The server keeps its current configuration until the registry answers"))
         }
-        LabelsSeen::Silent { remark } => match used(Ok(None), Some(remark)) {
+        ObservedLabels::Silent { remark } => match used(Ok(None), Some(remark)) {
             // The image may have labels, so it is not reported as unlabelled.
             Choice::Nothing(_) => Choice::Wait(format!(
-                "{remark}. Nothing can be generated until the registry answers; overrideConfig.configMapName needs no registry"
+                "{remark}. No configuration can be generated until the registry answers; overrideConfig.configMapName needs no registry"
             )),
             choice => choice,
         },
