@@ -7,43 +7,44 @@ use clap::{Args, ValueEnum};
 use steersman_runtime::client::ConnectOptions;
 use tracing::Level;
 
-/// Where the API server finds the operator that converts objects between their versions.
+/// The server that converts objects between the versions of their API.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Conversion")]
 pub struct ConverterArgs {
-    /// Namespace of the Service in front of the operator. Without any of these flags, --apply keeps what the last --apply
-    /// was told, unless the CRD was detached since
+    /// Namespace of the operator's webhook Service. Without --webhook-namespace, --webhook-service and --webhook-url, --apply
+    /// keeps the server that the last --apply set, unless the CRD was detached or changed by another program since; otherwise
+    /// the Service is steersman-system/steersman-webhook
     #[arg(long = "webhook-namespace", value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Name of the Service in front of the operator
+    /// Name of the operator's webhook Service
     #[arg(long = "webhook-service", value_name = "NAME")]
     pub service: Option<String>,
-    /// Address of an operator outside of the cluster, as the API server reaches it: https://HOST:PORT/convert
+    /// URL of an operator outside the cluster, as the API server reaches it: https://HOST:PORT/convert
     #[arg(long = "webhook-url", value_name = "URL", value_parser = https, conflicts_with_all = ["namespace", "service"])]
     pub url: Option<String>,
-    /// PEM file with the certificates by which the API server knows the operator; without it those are kept that are there,
-    /// put there by the operator itself
+    /// PEM file with the CA certificates that the API server trusts for the webhook. Without it, the installed bundle stays
+    /// unless the server changes; a running operator sets its own
     #[arg(long = "webhook-ca", value_name = "FILE")]
     pub ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Manifests {
+pub enum ManifestFormat {
     Yaml,
     Json,
 }
 
-/// Which cluster, and how long to wait for it.
+/// The cluster, and the time limit of a request to it.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
-    /// Kubeconfig to use; without it $KUBECONFIG, then ~/.kube/config, then the pod's service account
+    /// Kubeconfig file; default: $KUBECONFIG, then ~/.kube/config, then the service account of the pod
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; without it the current one
+    /// Context of the kubeconfig; default: its current context
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
-    /// How many seconds one request may take, retries included
+    /// Time limit of one request to the API server, retries included, in seconds
     #[arg(long = "request-timeout", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub request_timeout: Duration,
 }
@@ -77,15 +78,15 @@ impl LogLevel {
     }
 }
 
-fn https(given: &str) -> Result<String, String> {
-    match given.strip_prefix("https://") {
-        Some(rest) if !rest.is_empty() && !given.contains(['#', '?', '@']) => Ok(given.to_owned()),
-        _ => Err("give an address that begins with https://, without user, query or fragment".to_owned()),
+fn https(text: &str) -> Result<String, String> {
+    match text.strip_prefix("https://") {
+        Some(rest) if !rest.is_empty() && !text.contains(['#', '?', '@']) => Ok(text.to_owned()),
+        _ => Err("give a URL that begins with https://, without user, query or fragment".to_owned()),
     }
 }
 
-fn seconds(given: &str) -> Result<Duration, String> {
-    match given.parse() {
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
         Ok(seconds @ 1..=300) => Ok(Duration::from_secs(seconds)),
         _ => Err("give a whole number of seconds from 1 to 300".to_owned()),
     }

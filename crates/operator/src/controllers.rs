@@ -20,7 +20,7 @@ pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd, Api::Va];
 
 /// Rules for every namespace.
 pub fn rules() -> Vec<Rule> {
-    let why = "tell as events on users' objects what happened to them";
+    let why = "publish events on users' objects";
     let events = Rule::namespaced("events.k8s.io", "events", &["create", "get", "patch"], why);
     let optional = [llamastack::observe::ROUTES, variant::observe::LEADER_WORKER_SETS];
     let crds = Api::ALL.map(Api::crd_name).into_iter().chain(optional).collect();
@@ -40,7 +40,7 @@ pub struct OperatorContext {
     /// Client for servers inside the cluster.
     pub inside: Http,
     pub requests: RequestOptions,
-    /// Whether registries are asked for the labels of images.
+    /// Whether the labels of images are read from registries.
     pub image_labels: bool,
     pub fleet: variant::observe::Options,
     pub fleet_rhythm: variant::Rhythm,

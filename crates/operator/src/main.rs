@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use steersman::admission::{self, WebhooksArgs};
-use steersman::args::Manifests;
+use steersman::args::ManifestFormat;
 use steersman::cli::{Cli, Command, CrdsArgs, Output, PreflightArgs};
-use steersman::crds::{self, Given};
+use steersman::crds::{self, TargetFlags};
 use steersman::offline::{self, CommandOutput};
 use steersman::relay::decide::Ending;
 use steersman::settings::Settings;
@@ -19,7 +19,7 @@ use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
     // Wrong usage ends here, with clap's message and status 2.
-    let cli = Cli::parse_from(overrides::called(std::env::args_os().collect()));
+    let cli = Cli::parse_from(overrides::with_command_name(std::env::args_os().collect()));
     let name = if matches!(cli.command, Command::DgdApplyOverrides(_)) { overrides::NAME } else { "steersman" };
     run(cli).unwrap_or_else(|error| {
         // A closed standard error leaves no way to report the failure; the exit status still does.
@@ -33,24 +33,24 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(settings) => operate(&settings),
         Command::Preflight(args) => on_this_thread(print_preflight(&args)),
         Command::Crds(args) => {
-            let given = Given::read(&args.webhook)?;
+            let flags = TargetFlags::read(&args.webhook)?;
             if args.apply || args.detach {
-                return on_this_thread(write_crds(&args, &given));
+                return on_this_thread(write_crds(&args, &flags));
             }
-            let options = Options { conversion: Some(given.or_default()) };
+            let options = Options { conversion: Some(flags.or_default()) };
             match args.output {
-                Manifests::Yaml => print(&crds::yaml(&args.families, &options)?),
-                Manifests::Json => print(&crds::json(&args.families, &options)?),
+                ManifestFormat::Yaml => print(&crds::yaml(&args.families, &options)?),
+                ManifestFormat::Json => print(&crds::json(&args.families, &options)?),
             }
         }
         Command::Webhooks(args) => {
             if args.apply || args.remove {
                 return on_this_thread(write_webhooks(&args));
             }
-            let given = args.target.read()?;
+            let flags = args.target.read()?;
             match args.output {
-                Manifests::Yaml => print(&admission::yaml(&args.families, &given, args.failure_policy)?),
-                Manifests::Json => print(&admission::json(&args.families, &given, args.failure_policy)?),
+                ManifestFormat::Yaml => print(&admission::yaml(&args.families, &flags, args.failure_policy)?),
+                ManifestFormat::Json => print(&admission::json(&args.families, &flags, args.failure_policy)?),
             }
         }
         Command::Rbac => print(&rbac::manifests()?),
@@ -69,11 +69,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             })
         }),
         Command::DgdApplyOverrides(args) => {
-            let said = overrides::run(&args, io::stdin().lock())?;
-            for remark in &said.remarks {
+            let output = overrides::run(&args, io::stdin().lock())?;
+            for remark in &output.remarks {
                 writeln!(io::stderr(), "{remark}").context("cannot write to standard error")?;
             }
-            print(&said.out)
+            print(&output.out)
         }
     }
 }
@@ -90,25 +90,25 @@ fn block_on<T>(builder: &mut Builder, work: impl Future<Output = T>) -> anyhow::
     Ok(outcome)
 }
 
-async fn write_crds(args: &CrdsArgs, given: &Given) -> anyhow::Result<ExitCode> {
+async fn write_crds(args: &CrdsArgs, flags: &TargetFlags) -> anyhow::Result<ExitCode> {
     let server = client::connect(&args.cluster.connect_options()).await?;
     let mut unprinted = Ok(());
     let mut say = |line: &str| say(line, &mut unprinted);
     if args.apply {
-        crds::apply(&server, &args.families, given, args.wait, &mut say).await?;
+        crds::apply(&server, &args.families, flags, args.wait, &mut say).await?;
     } else {
-        crds::detach(&server, &args.families, given, &mut say).await?;
+        crds::detach(&server, &args.families, flags, &mut say).await?;
     }
     unprinted.map(|()| ExitCode::SUCCESS)
 }
 
 async fn write_webhooks(args: &WebhooksArgs) -> anyhow::Result<ExitCode> {
-    let given = args.target.read()?;
+    let flags = args.target.read()?;
     let server = client::connect(&args.cluster.connect_options()).await?;
     let mut unprinted = Ok(());
     let mut say = |line: &str| say(line, &mut unprinted);
     if args.apply {
-        admission::apply(&server, &args.families, &given, args.failure_policy, &mut say).await?;
+        admission::apply(&server, &args.families, &flags, args.failure_policy, &mut say).await?;
     } else {
         admission::remove(&server, &args.families, &mut say).await?;
     }

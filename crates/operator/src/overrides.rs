@@ -22,21 +22,21 @@ pub const NAME: &str = "dgd-apply-overrides";
 const PROTOCOL: &str = "1";
 
 /// Far more bytes than a graph has, and still little memory.
-const LONGEST_REQUEST: u64 = 16 * 1024 * 1024;
+const MAX_REQUEST_BYTES: u64 = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct OverridesArgs {
-    /// Copy this program there and do nothing else
+    /// Copy this program to this path, and do nothing else
     #[arg(long, value_name = "PATH", conflicts_with = "protocol_version")]
     pub install_to: Option<PathBuf>,
-    /// Print the version of the protocol and do nothing else
+    /// Print the version of the protocol, and do nothing else
     #[arg(long)]
     pub protocol_version: bool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request {
+struct OverrideRequest {
     blueprint: Option<Map<String, Value>>,
     #[serde(rename = "override")]
     wanted: Option<Map<String, Value>>,
@@ -44,13 +44,13 @@ struct Request {
 
 /// Text for standard output, and lines for standard error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct OverridesOutput {
     pub out: String,
     pub remarks: Vec<String>,
 }
 
 /// The arguments as if the program had been called `steersman`: in the profiler's container it has the name of the command.
-pub fn called(mut args: Vec<OsString>) -> Vec<OsString> {
+pub fn with_command_name(mut args: Vec<OsString>) -> Vec<OsString> {
     let name = args.first().map(Path::new).and_then(Path::file_name);
     if name == Some(OsStr::new(NAME)) {
         args.splice(..1, ["steersman", NAME].map(OsString::from));
@@ -58,26 +58,26 @@ pub fn called(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-pub fn run(args: &OverridesArgs, input: impl Read) -> anyhow::Result<Said> {
+pub fn run(args: &OverridesArgs, input: impl Read) -> anyhow::Result<OverridesOutput> {
     if args.protocol_version {
-        return Ok(Said { out: format!("{PROTOCOL}\n"), ..Said::default() });
+        return Ok(OverridesOutput { out: format!("{PROTOCOL}\n"), ..OverridesOutput::default() });
     }
     if let Some(path) = &args.install_to {
         install(path).with_context(|| format!("install {NAME} to {path:?}"))?;
-        return Ok(Said::default());
+        return Ok(OverridesOutput::default());
     }
     let mut text = Vec::new();
-    input.take(LONGEST_REQUEST + 1).read_to_end(&mut text).context("cannot read standard input")?;
-    if text.len() as u64 > LONGEST_REQUEST {
-        bail!("the request on standard input has more than {LONGEST_REQUEST} bytes");
+    input.take(MAX_REQUEST_BYTES + 1).read_to_end(&mut text).context("cannot read standard input")?;
+    if text.len() as u64 > MAX_REQUEST_BYTES {
+        bail!("the request on standard input has more than {MAX_REQUEST_BYTES} bytes");
     }
     answer(&text)
 }
 
-fn answer(text: &[u8]) -> anyhow::Result<Said> {
-    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Request>();
-    let first = values.next().context("decode request JSON: there is nothing on standard input")?;
-    let Request { blueprint, wanted } = first.context("decode request JSON")?;
+fn answer(text: &[u8]) -> anyhow::Result<OverridesOutput> {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<OverrideRequest>();
+    let first = values.next().context("decode request JSON: standard input is empty")?;
+    let OverrideRequest { blueprint, wanted } = first.context("decode request JSON")?;
     let blueprint = blueprint.context("request blueprint is required")?;
     let wanted = wanted.context("request override is required")?;
     if values.next().is_some() {
@@ -89,7 +89,7 @@ fn answer(text: &[u8]) -> anyhow::Result<Said> {
     let Merged { graph, warnings } =
         merge(&blueprint, &wanted).map_err(|error| anyhow!("apply DGD override: {error}"))?;
     let remarks = warnings.into_iter().map(|warning| format!("warning: {warning}")).collect();
-    Ok(Said { out: format!("{}\n", Value::Object(graph)), remarks })
+    Ok(OverridesOutput { out: format!("{}\n", Value::Object(graph)), remarks })
 }
 
 /// Why the blueprint is no graph that can be merged into. The merge itself validates the override.

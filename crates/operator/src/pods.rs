@@ -1,4 +1,4 @@
-//! Records what pods say about themselves, for the stores of every family.
+//! Reduces pods to the part that explains their problems, for the stores of every family.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;

@@ -1,4 +1,4 @@
-//! Collects the rules that stand next to the code that needs them, and renders them as `deploy/rbac.yaml`.
+//! Collects the RBAC rules, which are defined next to the code that needs them, and renders them as `deploy/rbac.yaml`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::installation::{NAME, NAMESPACE};
 use crate::{certs, controllers, crds, preflight, relay, run, webhooks};
 
 const HEADER: &str = "\
-# Generated from the code by `steersman rbac`; do not edit. `cargo xtask check` fails where this file differs.
+# Generated from the code by `steersman rbac`; do not edit. `cargo xtask check` fails if this file differs.
 ";
 
 /// The single rights that make up a rule of the ClusterRole.
@@ -78,12 +78,12 @@ pub fn own_rules() -> Vec<Rule> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the manifests as YAML: {0}")]
-pub struct RenderError(#[from] serde_saphyr::ser_error::Error);
+#[error("cannot serialize the manifests as YAML: {0}")]
+pub struct RbacRenderError(#[from] serde_saphyr::ser_error::Error);
 
 /// The file for `kubectl apply`: Namespace, ServiceAccount, the two roles with their bindings, and the role that the operator
 /// binds to the accounts of profiling Jobs.
-pub fn manifests() -> Result<String, RenderError> {
+pub fn manifests() -> Result<String, RbacRenderError> {
     let namespace = Namespace { metadata: metadata(NAMESPACE, None), ..Namespace::default() };
     let account = ServiceAccount { metadata: metadata(NAME, Some(NAMESPACE)), ..ServiceAccount::default() };
     let role = ClusterRole { metadata: metadata(NAME, None), ..ClusterRole::default() };
@@ -111,8 +111,8 @@ pub fn manifests() -> Result<String, RenderError> {
     Ok(format!("{HEADER}{}", documents.join("---\n")))
 }
 
-/// Rendered rule by rule, with the reason of each as a comment, for the administrator who grants it.
-fn explained(rules: &[Rule]) -> Result<String, RenderError> {
+/// Renders each rule with its reason as a comment, for the administrator who grants it.
+fn explained(rules: &[Rule]) -> Result<String, RbacRenderError> {
     let mut text = String::from("rules:\n");
     for rule in rules {
         text.push_str(&format!("# needed to {}\n{}", rule.why, serde_saphyr::to_string(&[policy(rule)])?));

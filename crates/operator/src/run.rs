@@ -17,10 +17,10 @@ use steersman_runtime::controller::ControllerContext;
 use steersman_runtime::http::Inside;
 use steersman_runtime::leader::{Election, Fence, LeaseThread};
 use steersman_runtime::rbac::Rule;
-use steersman_runtime::serve::admitted::Trust;
+use steersman_runtime::serve::allowed_tokens::ReviewValidity;
 use steersman_runtime::serve::health::{self, Readiness};
 use steersman_runtime::serve::scrape::{self, Guard};
-use steersman_runtime::serve::{self, ServeError, Serving, Wire};
+use steersman_runtime::serve::{self, ServeError, Serving, Transport};
 use steersman_runtime::signals;
 use steersman_runtime::telemetry::logs::{self, AlreadySetUp};
 use steersman_runtime::telemetry::metrics::Metrics;
@@ -51,13 +51,13 @@ const STOP_LIMIT: Duration = Duration::from_secs(26);
 
 const FIRST_ANSWER_RETRY: Duration = Duration::from_secs(2);
 
-const API_SERVER: &str = "the API server to answer";
-const NOTHING: &str = "nothing any more: it is shutting down";
+const API_SERVER: &str = "a response of the API server";
+const SHUTDOWN: &str = "the end of the shutdown";
 
 /// Rules of the election, for the operator's own namespace.
 pub fn rules() -> Vec<Rule> {
     // The rule names no Lease: operators of several instances have one each, whose name is not known in advance.
-    let why = "let exactly one of its replicas act";
+    let why = "elect the replica that reconciles";
     vec![Rule::namespaced("coordination.k8s.io", "leases", &["get", "list", "watch", "create", "update"], why)]
 }
 
@@ -79,9 +79,9 @@ pub fn lease(families: &[Family], instance: Option<&str>) -> String {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("cannot start the threads for signals and for the lease: {0}")]
+    #[error("cannot start a thread for signals or for the lease: {0}")]
     Thread(io::Error),
-    #[error("the thread that renews the lease has ended; this is a bug")]
+    #[error("the thread that renews the lease has ended; this is a defect of the operator, please report it")]
     LeaseThreadEnded,
     #[error(transparent)]
     Log(#[from] AlreadySetUp),
@@ -112,7 +112,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let (mut webhook, certificate) = webhook_server::start(settings, &server, &readiness, &metrics, &families)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
-    let inside = llamastack::observe::server::http(Inside { through: settings.reach_through.clone() })?;
+    let inside = llamastack::observe::server::http(Inside { through: settings.cluster_gateway.clone() })?;
     let mut election = start_election(settings, &lease, &identity, &metrics, &stop).await?;
     let act = |fence: Fence, stop: CancellationToken| {
         families.fleet.speak_while(&fence);
@@ -135,7 +135,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     };
     let outcome = tokio::select! {
         led = lead(&mut election, &lease, &metrics, &stop, |fence, stop| {
-            futures::future::join(certificate.keep(fence.clone(), stop.clone()), act(fence, stop)).map(|_| ())
+            futures::future::join(certificate.rotate(fence.clone(), stop.clone()), act(fence, stop)).map(|_| ())
         }) => led,
         never = first_answer(&server, &readiness) => match never {},
         never = certificate.follow() => match never {},
@@ -143,7 +143,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
         ended = health.ended() => Err(ended.into()),
         ended = scrapes.ended() => Err(ended.into()),
     };
-    readiness.awaits(NOTHING);
+    readiness.awaits(SHUTDOWN);
     tokio::join!(health.stop(SERVERS_STOP), scrapes.stop(SERVERS_STOP), webhook.stop());
     tracing::info!("stopped");
     outcome
@@ -156,13 +156,13 @@ fn serve(
     metrics: &Arc<Metrics>,
 ) -> Result<(Serving, Serving), ServeError> {
     let addresses = &settings.addresses;
-    let (wire, guard) = if addresses.metrics.ip().is_loopback() {
-        (Wire::Plain, Guard::Everyone)
+    let (transport, guard) = if addresses.metrics.ip().is_loopback() {
+        (Transport::Plain, Guard::Everyone)
     } else {
-        (Wire::SelfSigned, Guard::Reviewed(server.clone(), Trust::default()))
+        (Transport::SelfSigned, Guard::Reviewed(server.clone(), ReviewValidity::default()))
     };
-    let health = serve::start("health", addresses.health, Wire::Plain, health::routes(readiness.clone()))?;
-    let scrapes = serve::start("metrics", addresses.metrics, wire, scrape::routes(metrics.clone(), guard))?;
+    let health = serve::start("health", addresses.health, Transport::Plain, health::routes(readiness.clone()))?;
+    let scrapes = serve::start("metrics", addresses.metrics, transport, scrape::routes(metrics.clone(), guard))?;
     Ok((health, scrapes))
 }
 
@@ -190,9 +190,9 @@ async fn start_election(
 async fn first_answer(server: &Server, readiness: &Readiness) -> Infallible {
     loop {
         match server.call(server.client.apiserver_version()).await {
-            // A refusal is an answer, too.
+            // A refusal is a response as well.
             Ok(_) | Err(CallError::Answered { code: 403, .. }) => break,
-            Err(error) => tracing::warn!(%error, "waiting for the API server"),
+            Err(error) => tracing::warn!(%error, "the API server does not respond; retrying every 2 s"),
         }
         time::sleep(FIRST_ANSWER_RETRY).await;
     }

@@ -28,52 +28,51 @@ use requests::RequestArgs;
 
 #[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Controllers to run, as a list such as dgdr,va; without it all that this version has
+    /// Controllers to run, as a list such as dgdr,va; default: all of this version
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = controller)]
     controllers: Vec<Family>,
-    /// The namespace that Steersman runs in; its Lease is there
+    /// Namespace of this operator, with its Lease, its webhook Service and the Secret of its certificate
     #[arg(long, env = "POD_NAMESPACE", hide_env_values = true, default_value = installation::NAMESPACE,
         value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub namespace: String,
-    /// The name under which this process holds the Lease; no two processes may share it. Without it the host's name and a
-    /// random number
+    /// Name of this process in the Lease, different for each replica; default: the host name and a random number
     #[arg(long, env = "POD_NAME", hide_env_values = true, value_name = "NAME",
         value_parser = NonEmptyStringValueParser::new())]
     identity: Option<String>,
-    /// The least important lines to log
+    /// Lowest level of log lines
     #[arg(long, env = "LOG_LEVEL", hide_env_values = true, value_enum, ignore_case = true, value_name = "LEVEL",
         default_value_t = LogLevel::Info)]
     pub log_level: LogLevel,
-    /// The image that Steersman itself runs from. Pods of servers that need a hand before they start run a container of it
+    /// Image of this operator, for the containers that it adds to pods of Llama Stack servers and to profiling Jobs
     #[arg(long, env = "OPERATOR_IMAGE", hide_env_values = true, value_name = "IMAGE")]
     operator_image: Option<String>,
-    /// The namespace of the ConfigMaps with settings for all objects, such as llama-stack-operator-config. Without it
-    /// Steersman's own, and then the one in which the operator that defined the API has it
+    /// Namespace of the ConfigMaps with settings for all objects, such as llama-stack-operator-config; default: the namespace
+    /// of this operator, then the default namespace of the operator that defined the API
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     config_namespace: Option<String>,
-    /// The profiler's image for DynamoGraphDeploymentRequests that name none. Without it the version of Dynamo that this
-    /// release is made for
+    /// Profiler image of DynamoGraphDeploymentRequests without spec.image; default: that of the Dynamo version which this
+    /// release supports
     #[arg(long, value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     dgdr_default_image: Option<String>,
-    /// Act on objects of this namespace alone; without it, or with nothing, on those of all
+    /// Reconcile only objects of this namespace; default, or if empty: those of all namespaces
     #[arg(long, env = "WATCH_NAMESPACE", hide_env_values = true, value_name = "NAME")]
     watch_namespace: Option<String>,
-    /// Ask all servers inside the cluster at this address, each by the name of its Service in the Host header: for operators
-    /// that run where those names lead nowhere
-    #[arg(long, hide = true, value_name = "HOST:PORT", value_parser = host_and_port)]
-    pub reach_through: Option<Authority>,
-    /// Whether registries are asked for base configurations in the labels of images that are not part of this release. Off:
-    /// an image of the user's own needs overrideConfig
+    /// Gateway for all requests to servers inside the cluster, which routes them by their Host header; for operators outside
+    /// the cluster network
+    #[arg(long, hide = true, alias = "reach-through", value_name = "HOST:PORT", value_parser = host_and_port)]
+    pub cluster_gateway: Option<Authority>,
+    /// Whether to read base configurations from image labels in registries, for images that are not part of this release. If
+    /// off, servers with such images get no generated configuration; use overrideConfig
     #[arg(long, value_enum, value_name = "SWITCH", default_value_t = Switch::On)]
     pub image_labels: Switch,
-    /// Ask Prometheus for the load of VariantAutoscalings also where its address begins with http://. Without it that is a
-    /// wrong setting: whoever can change its answers on the way scales the fleet
+    /// Allow a Prometheus address that begins with http:// for VariantAutoscalings. Without this flag such an address is a
+    /// configuration error, because anyone who can change the responses on the network could scale the fleet
     #[arg(long)]
     pub prometheus_allow_http: bool,
-    /// How long changes to VariantAutoscalings, their settings and workloads are collected before all of them are looked at
-    /// in one pass, such as 200ms or 1s
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = settle)]
-    variant_settle: Duration,
+    /// Time to collect changes to VariantAutoscalings, their settings and workloads before one reconcile of the fleet, such as
+    /// 200ms or 1s
+    #[arg(long, alias = "variant-settle", value_name = "TIME", default_value = "200ms", value_parser = debounce)]
+    variant_debounce: Duration,
     #[command(flatten)]
     requests: RequestArgs,
     #[command(flatten)]
@@ -86,43 +85,46 @@ pub struct Settings {
     pub cluster: ClusterArgs,
 }
 
-/// How API servers reach the webhooks, and who keeps their certificate.
+/// The address of the webhooks, and the source of their certificate.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Webhooks")]
 pub struct WebhookArgs {
-    /// Whether to serve webhooks. Without them objects can be read and written in the version that is stored, and in no
-    /// other; off is for a second install beside one that serves them
+    /// Whether to serve the conversion and admission webhooks. Turn them off for a second installation next to one that serves
+    /// them; without any, objects can be read and written only in their storage version
     #[arg(long = "webhooks", value_enum, value_name = "SWITCH", default_value_t = Switch::On)]
     pub serve: Switch,
-    /// Serves /convert, /validate and /mutate, by HTTPS
+    /// Address of the HTTPS server with /convert, /validate and /mutate
     #[arg(long = "webhook-address", value_name = "IP:PORT", default_value = "0.0.0.0:9443", value_parser = address)]
     pub address: SocketAddr,
-    /// The Service in front of the webhooks, in Steersman's namespace. CRDs that name it get its CA bundle
+    /// Name of the webhook Service, in the namespace of this operator. CRDs and webhook configurations that name it get the CA
+    /// bundle
     #[arg(long = "webhook-service", value_name = "NAME", default_value = crds::WEBHOOK_SERVICE,
         value_parser = NonEmptyStringValueParser::new())]
     pub service: String,
-    /// Where API servers reach this process if it runs outside the cluster, such as https://127.0.0.1:9443. CRDs that name
-    /// it get the CA bundle, too
+    /// URL at which API servers reach this process if it runs outside the cluster, such as https://127.0.0.1:9443. CRDs and
+    /// webhook configurations that name it get the CA bundle
     #[arg(long = "webhook-url", value_name = "URL", value_parser = endpoint::url)]
     pub url: Option<String>,
-    /// A folder with tls.crt and tls.key that somebody else keeps, such as cert-manager. Steersman then makes no certificate
-    /// and writes no CA bundle
+    /// Folder with tls.crt and tls.key that another program maintains, such as cert-manager. Steersman then generates no
+    /// certificate and sets no CA bundle
     #[arg(long = "webhook-certificate-directory", value_name = "FOLDER")]
     pub certificate_directory: Option<PathBuf>,
-    /// How long a certificate that Steersman makes is valid, such as 90d or 12h. It is replaced when a third of that is left
-    #[arg(long = "webhook-certificate-life", value_name = "TIME", default_value = "90d", value_parser = life)]
-    pub certificate_life: Duration,
-    /// What becomes of an object that names a Secret, a ConfigMap or a key that is not there. References that were there
-    /// before a change are not looked at again
-    #[arg(long, value_enum, value_name = "VERDICT", default_value_t = MissingReferences::Refuse)]
+    /// Validity of certificates that Steersman generates, such as 90d or 12h. A certificate is replaced when a third of it is
+    /// left
+    #[arg(long = "webhook-certificate-validity", alias = "webhook-certificate-life", value_name = "TIME",
+        default_value = "90d", value_parser = validity)]
+    pub certificate_validity: Duration,
+    /// What admission does with a LlamaStackDistribution that names a missing Secret, ConfigMap or key. On an update, only
+    /// references that it adds are checked
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = MissingReferences::Refuse)]
     pub missing_references: MissingReferences,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MissingReferences {
-    /// It is refused
+    /// Reject the object
     Refuse,
-    /// It is accepted with a warning
+    /// Accept the object with a warning
     Warn,
 }
 
@@ -141,15 +143,15 @@ pub enum Switch {
     Off,
 }
 
-/// Where the process answers.
+/// The addresses of the servers of this process.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Addresses")]
 pub struct Addresses {
-    /// Serves /healthz and /readyz
+    /// Address of the HTTP server with /healthz and /readyz
     #[arg(long = "health-address", value_name = "IP:PORT", default_value = "0.0.0.0:8081", value_parser = address)]
     pub health: SocketAddr,
-    /// Serves /metrics: on a loopback address plain HTTP for everyone there; elsewhere HTTPS with a certificate made at the
-    /// start, for those whose token may `get` the nonResourceURL /metrics
+    /// Address of the server with /metrics. On a loopback address it is plain HTTP without authentication. On any other
+    /// address it is HTTPS with a self-signed certificate, for clients whose token may `get` the nonResourceURL /metrics
     #[arg(long = "metrics-address", value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = address)]
     pub metrics: SocketAddr,
 }
@@ -162,13 +164,13 @@ impl Settings {
     }
 
     pub fn scope(&self) -> Scope {
-        // Manifests set the variable to the empty string for all namespaces.
+        // ManifestFormat set the variable to the empty string for all namespaces.
         self.watch_namespace.clone().filter(|name| !name.is_empty()).map_or(Scope::Cluster, Scope::Namespace)
     }
 
     pub fn fleet_rhythm(&self) -> FleetRhythm {
         let usual = FleetRhythm::default();
-        FleetRhythm { settle: self.variant_settle, longest: usual.longest.max(self.variant_settle * 2) }
+        FleetRhythm { settle: self.variant_debounce, longest: usual.longest.max(self.variant_debounce * 2) }
     }
 
     pub fn timing(&self) -> Timing {
@@ -178,7 +180,7 @@ impl Settings {
     pub fn installation(&self) -> Installation {
         Installation {
             namespace: self.namespace.clone(),
-            // Manifests set the variable to the empty string if the image is not known.
+            // ManifestFormat set the variable to the empty string if the image is not known.
             operator_image: self.operator_image.clone().filter(|image| !image.is_empty()),
             config_namespace: self.config_namespace.clone(),
         }
@@ -203,8 +205,8 @@ fn controller(given: &str) -> Result<Family, String> {
     if controllers::AVAILABLE.contains(&family) {
         return Ok(family);
     }
-    let has = controllers::AVAILABLE.iter().map(|family| family.short_name()).collect::<Vec<_>>().join(", ");
-    Err(format!("this version of Steersman has no controller for {family}; it has {has}"))
+    let available = controllers::AVAILABLE.iter().map(|family| family.short_name()).collect::<Vec<_>>().join(", ");
+    Err(format!("this version of Steersman has no controller for {family}; it has {available}"))
 }
 
 /// Parses an address. `:8080` is accepted because other operators accept it.
@@ -219,8 +221,8 @@ fn host_and_port(given: &str) -> Result<Authority, String> {
     authority.filter(whole).ok_or_else(|| "give a host and a port, such as 127.0.0.1:8080".to_owned())
 }
 
-/// Parses the life of a certificate, at least a minute: a rotation needs time to settle.
-fn life(given: &str) -> Result<Duration, String> {
+/// Parses the validity of a certificate, at least a minute: a rotation needs time to settle.
+fn validity(given: &str) -> Result<Duration, String> {
     let span = given.parse::<Span>().ok();
     let length = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
     let length = length.and_then(|length| Duration::try_from(length).ok());
@@ -228,8 +230,8 @@ fn life(given: &str) -> Result<Duration, String> {
     length.filter(|length| range.contains(length)).ok_or_else(|| "give a time from 1m to 3650d, such as 90d".to_owned())
 }
 
-/// Parses the settle time, at most a minute: a longer delay looks like a change without effect.
-fn settle(given: &str) -> Result<Duration, String> {
+/// Parses the debounce time, at most a minute: a longer delay looks like a change without effect.
+fn debounce(given: &str) -> Result<Duration, String> {
     let length = given.parse::<SignedDuration>().ok().and_then(|length| Duration::try_from(length).ok());
     let range = Duration::from_millis(1)..=Duration::from_secs(60);
     length
@@ -244,19 +246,19 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct SettingsLine {
         #[command(flatten)]
         settings: Settings,
     }
 
     #[test]
     fn flags_become_controller_options() {
-        let settings = |flags: &[&str]| Line::parse_from([&["run"], flags].concat()).settings;
-        let told = |flags: &[&str]| settings(flags).installation();
+        let settings = |flags: &[&str]| SettingsLine::parse_from([&["run"], flags].concat()).settings;
+        let installation = |flags: &[&str]| settings(flags).installation();
         let flags =
             "--namespace own --operator-image steersman:1 --config-namespace there --dgdr-default-image planner:1";
         let flags: Vec<_> = flags.split(' ').collect();
-        let given = told(&flags);
+        let given = installation(&flags);
         let expected = Installation {
             namespace: "own".to_owned(),
             operator_image: Some("steersman:1".to_owned()),
@@ -265,34 +267,34 @@ mod tests {
         assert_eq!(given, expected);
         let requests = RequestOptions { default_image: Some("planner:1".to_owned()), ..settings(&[]).requests() };
         assert_eq!(settings(&flags).requests(), requests);
-        assert_eq!(told(&["--operator-image", ""]).operator_image, None, "nothing is no image");
+        assert_eq!(installation(&["--operator-image", ""]).operator_image, None, "an empty image is none");
         assert_eq!(given.config_namespaces("former"), ["there"]);
-        assert_eq!(told(&["--namespace", "own"]).config_namespaces("former"), ["own", "former"]);
-        assert_eq!(told(&["--namespace", "own"]).config_namespaces("own"), ["own"]);
+        assert_eq!(installation(&["--namespace", "own"]).config_namespaces("former"), ["own", "former"]);
+        assert_eq!(installation(&["--namespace", "own"]).config_namespaces("own"), ["own"]);
     }
 
     #[test]
-    fn certificate_life_has_unit_and_bounds() {
+    fn certificate_validity_has_unit_and_bounds() {
         for (given, seconds) in [("1m", 60), ("300s", 300), ("12h", 43_200), ("90d", 7_776_000), ("3650d", 315_360_000)]
         {
-            assert_eq!(life(given).unwrap(), Duration::from_secs(seconds));
+            assert_eq!(validity(given).unwrap(), Duration::from_secs(seconds));
         }
         for given in ["", "90", "59s", "-1d", "3651d", "soon"] {
-            assert_eq!(life(given).unwrap_err(), "give a time from 1m to 3650d, such as 90d", "{given}");
+            assert_eq!(validity(given).unwrap_err(), "give a time from 1m to 3650d, such as 90d", "{given}");
         }
     }
 
     #[test]
-    fn settle_time_has_unit_and_bounds() {
+    fn debounce_time_has_unit_and_bounds() {
         for (given, milliseconds) in [("1ms", 1), ("200ms", 200), ("1.5s", 1500), ("60s", 60_000)] {
-            assert_eq!(settle(given).unwrap(), Duration::from_millis(milliseconds));
+            assert_eq!(debounce(given).unwrap(), Duration::from_millis(milliseconds));
         }
         for given in ["", "200", "0s", "-1s", "61s"] {
-            assert_eq!(settle(given).unwrap_err(), "give a time from 1ms to 60s, such as 200ms", "{given}");
+            assert_eq!(debounce(given).unwrap_err(), "give a time from 1ms to 60s, such as 200ms", "{given}");
         }
-        let rhythm = |flags: &[&str]| Line::parse_from([&["run"], flags].concat()).settings.fleet_rhythm();
+        let rhythm = |flags: &[&str]| SettingsLine::parse_from([&["run"], flags].concat()).settings.fleet_rhythm();
         assert_eq!(rhythm(&[]), FleetRhythm::default());
-        assert_eq!(rhythm(&["--variant-settle", "3s"]).longest, Duration::from_secs(6));
+        assert_eq!(rhythm(&["--variant-debounce", "3s"]).longest, Duration::from_secs(6));
     }
 
     #[test]
@@ -322,8 +324,8 @@ mod tests {
         for family in Family::ALL {
             match controller(family.short_name()) {
                 Ok(accepted) => assert!(controllers::AVAILABLE.contains(&accepted)),
-                Err(said) => {
-                    assert!(said.starts_with(&format!("this version of Steersman has no controller for {family}")))
+                Err(error) => {
+                    assert!(error.starts_with(&format!("this version of Steersman has no controller for {family}")))
                 }
             }
         }

@@ -11,14 +11,14 @@ use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
 use steersman_runtime::client::Server;
 use steersman_runtime::leader::Fence;
 use steersman_runtime::serve::health::Readiness;
-use steersman_runtime::serve::{self, ServeError, Serving, Wire};
+use steersman_runtime::serve::{self, ServeError, Serving, Transport};
 use steersman_runtime::telemetry::metrics::Metrics;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission;
-use crate::certs::decide::Lives;
-use crate::certs::served::Served;
+use crate::certs::decide::RotationTiming;
+use crate::certs::served::ServedCertificate;
 use crate::certs::{CERTIFICATE, Certificates, directory};
 use crate::metrics::FamilyMetrics;
 use crate::settings::{Settings, Switch};
@@ -28,10 +28,10 @@ use crate::webhooks::{dynamo, llamastack, routes};
 
 /// Time to serve on after readiness is withdrawn: API servers learn of it with a delay, and a failed conversion is a failed
 /// read.
-const LINGER: Duration = Duration::from_secs(3);
+const LINGER_TIME: Duration = Duration::from_secs(3);
 
 /// Time for responses in progress to finish at shutdown.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Listener {
     /// None if webhooks are off.
@@ -46,7 +46,7 @@ pub enum CertificateSource {
     /// A Secret that the replicas of the operator share.
     Managed(Certificates),
     /// Files that another program writes, such as cert-manager.
-    Files { folder: PathBuf, served: Arc<Served>, readiness: Readiness },
+    Files { folder: PathBuf, served: Arc<ServedCertificate>, readiness: Readiness },
 }
 
 /// Starts the listener if webhooks are on. Handshakes succeed once [`CertificateSource::follow`] has found a certificate.
@@ -61,10 +61,10 @@ pub fn start(
     if args.serve == Switch::Off {
         return Ok((Listener { serving: None, leaving }, CertificateSource::Off));
     }
-    let served = Arc::new(Served::default());
+    let served = Arc::new(ServedCertificate::default());
     let routes =
         routes(answer, handlers(settings, server), metrics.clone(), families.requests.clone(), leaving.clone());
-    let serving = serve::start("webhook", args.address, Wire::Resolved(served.clone()), routes)?;
+    let serving = serve::start("webhook", args.address, Transport::Resolved(served.clone()), routes)?;
     let source = match &args.certificate_directory {
         Some(folder) => {
             readiness.awaits(CERTIFICATE);
@@ -73,8 +73,8 @@ pub fn start(
         None => {
             let (namespace, service) = (settings.namespace.clone(), args.service.clone());
             let reach = Reach { namespace, service, url: args.url.clone() };
-            let lives = Lives::of(args.certificate_life);
-            CertificateSource::Managed(Certificates::new(server.clone(), reach, lives, served, readiness.clone()))
+            let timing = RotationTiming::of(args.certificate_validity);
+            CertificateSource::Managed(Certificates::new(server.clone(), reach, timing, served, readiness.clone()))
         }
     };
     Ok((Listener { serving: Some(serving), leaving }, source))
@@ -106,7 +106,9 @@ fn admission_settings(settings: &Settings) -> dynamo::AdmissionSettings {
 
 fn unchecked(family: Family) -> Handler {
     let configuration = admission::name(family);
-    let warning = format!("not checked, for Steersman runs without {family}: delete the configuration {configuration}");
+    let warning = format!(
+        "not validated, because Steersman runs without {family}; delete the webhook configuration {configuration}"
+    );
     handler(move |_| Response::allow().warn(warning.as_str()))
 }
 
@@ -123,9 +125,9 @@ impl CertificateSource {
     }
 
     /// Rotates the certificate, on the leader, until `stop`.
-    pub async fn keep(&self, fence: Fence, stop: CancellationToken) {
+    pub async fn rotate(&self, fence: Fence, stop: CancellationToken) {
         match self {
-            Self::Managed(certificates) => certificates.keep(fence, stop).await,
+            Self::Managed(certificates) => certificates.rotate(fence, stop).await,
             Self::Off | Self::Files { .. } => stop.cancelled().await,
         }
     }
@@ -140,12 +142,12 @@ impl Listener {
         }
     }
 
-    /// Serves for [`LINGER`], closing each connection after its next response, then finishes the responses in progress.
+    /// Serves for [`LINGER_TIME`], closing each connection after its next response, then finishes the responses in progress.
     pub async fn stop(self) {
         if let Some(serving) = self.serving {
             self.leaving.cancel();
-            time::sleep(LINGER).await;
-            serving.stop(DRAIN).await;
+            time::sleep(LINGER_TIME).await;
+            serving.stop(DRAIN_TIMEOUT).await;
         }
     }
 }
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(answer.verdict, Verdict::Allow);
         assert_eq!(
             answer.warnings,
-            ["not checked, for Steersman runs without llsd: delete the configuration steersman-llsd"]
+            ["not validated, because Steersman runs without llsd; delete the webhook configuration steersman-llsd"]
         );
     }
 }

@@ -47,7 +47,7 @@ fn without_values(message: &str) -> String {
             met('"', A_VALUE)
         }
         text if text.starts_with("invalid ") => met('`', A_VALUE),
-        text if text.starts_with("unknown variant ") => met('`', "").map(|text| text.replacen("variant ", "word", 1)),
+        text if text.starts_with("unknown variant ") => met('`', "").map(|text| text.replacen("variant ", "value", 1)),
         _ => None,
     };
     let message = quoted.as_deref().unwrap_or(message);
@@ -106,7 +106,7 @@ mod tests {
                 json!({ "env": [{ "A": "b" }, { "PASSWORD": 1234 }] }),
                 "spec.env[1].PASSWORD: invalid type: integer (a value), expected a string",
             ),
-            (json!({ "mode": "s3`cret" }), "spec.mode: unknown word, expected `fast` or `slow`"),
+            (json!({ "mode": "s3`cret" }), "spec.mode: unknown value, expected `fast` or `slow`"),
             (json!({ "mode": 5 }), "spec.mode: invalid type: integer (a value), expected string or map"),
             (json!({ "name": null }), "spec.name: invalid type: null, expected a string"),
             (json!({ "name": "n", "needed": { "replicas": 1 } }), "spec.needed: missing field `name`"),

@@ -5,14 +5,14 @@ use std::fmt;
 use crate::{FieldNames, FieldPath};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum MessagePart {
     Text(String),
     Path(FieldPath),
 }
 
 /// Texts and references to fields, in order. Displayed with the paths of the stored version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Message(Vec<Part>);
+pub struct Message(Vec<MessagePart>);
 
 /// `message!["Set ", path!(spec.image), format!(" to {image}.")]`.
 #[macro_export]
@@ -28,7 +28,7 @@ impl Message {
         for part in more.into().0 {
             match (self.0.last_mut(), part) {
                 // Two messages that read the same are the same.
-                (Some(Part::Text(text)), Part::Text(more)) => text.push_str(&more),
+                (Some(MessagePart::Text(text)), MessagePart::Text(more)) => text.push_str(&more),
                 (_, part) => self.0.push(part),
             }
         }
@@ -44,15 +44,15 @@ impl Message {
     /// Appends a sentence. Adds a full stop first if the message lacks one, as one that ends in a list does.
     #[must_use]
     pub fn then(self, next: impl Into<Self>) -> Self {
-        let stopped = matches!(self.0.last(), Some(Part::Text(text)) if text.ends_with(['.', '!', '?']));
+        let stopped = matches!(self.0.last(), Some(MessagePart::Text(text)) if text.ends_with(['.', '!', '?']));
         self.with(if stopped { " " } else { ". " }).with(next)
     }
 
     /// Renders the message with the field names of the author's version.
     pub fn render(&self, names: &FieldNames) -> String {
         let parts = self.0.iter().map(|part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Path(path) => names.render(path),
+            MessagePart::Text(text) => text.clone(),
+            MessagePart::Path(path) => names.render(path),
         });
         parts.collect()
     }
@@ -61,8 +61,8 @@ impl Message {
 impl fmt::Display for Message {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|part| match part {
-            Part::Text(text) => out.write_str(text),
-            Part::Path(path) => write!(out, "{path}"),
+            MessagePart::Text(text) => out.write_str(text),
+            MessagePart::Path(path) => write!(out, "{path}"),
         })
     }
 }
@@ -75,13 +75,13 @@ impl From<&str> for Message {
 
 impl From<String> for Message {
     fn from(text: String) -> Self {
-        Self(if text.is_empty() { Vec::new() } else { vec![Part::Text(text)] })
+        Self(if text.is_empty() { Vec::new() } else { vec![MessagePart::Text(text)] })
     }
 }
 
 impl From<FieldPath> for Message {
     fn from(path: FieldPath) -> Self {
-        Self(vec![Part::Path(path)])
+        Self(vec![MessagePart::Path(path)])
     }
 }
 

@@ -2,6 +2,7 @@
 //! names.
 
 pub mod apply;
+pub mod backoff;
 pub mod client;
 pub mod controller;
 pub mod cpu_bound;

@@ -34,10 +34,10 @@ impl CustomResource {
     pub fn controller_rules(&self, status: &'static str, finalizers: &'static str) -> Vec<Rule> {
         let rule = |resource, verbs, why| Rule::namespaced(self.group, resource, verbs, why);
         vec![
-            rule(self.plural, &["get", "list", "watch"], "follow the objects that it acts on"),
-            rule(status, &["update"], "say in its objects' status what it did"),
+            rule(self.plural, &["get", "list", "watch"], "watch the objects that it reconciles"),
+            rule(status, &["update"], "write the status of its objects"),
             // Needed in clusters that check who may block a deletion, such as OpenShift.
-            rule(finalizers, &["update"], "make its objects the owners of their children"),
+            rule(finalizers, &["update"], "set its objects as owners of their children"),
         ]
     }
 }

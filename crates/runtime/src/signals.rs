@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT, on a thread of their own: they are obeyed even while every worker thread is blocked.
+//! Handles SIGTERM and SIGINT on a thread of their own, so that they work even while every worker thread is blocked.
 
 use std::future;
 use std::io;
@@ -9,8 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-/// The token is cancelled by the first signal. The second one ends the process on the spot; so does the end of `limit`, for
-/// whatever should still be running then.
+/// The first signal cancels the token. The second one exits the process at once; so does the end of `limit`.
 pub fn stop_token(limit: Option<Duration>) -> io::Result<CancellationToken> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // The handlers are registered before this function returns: no signal is missed.
@@ -33,9 +32,9 @@ pub fn stop_token(limit: Option<Duration>) -> io::Result<CancellationToken> {
             };
             tokio::select! {
                 signal = next(&mut terminate, &mut interrupt) => {
-                    tracing::warn!(signal, "asked twice to stop: leaving at once");
+                    tracing::warn!(signal, "second signal: exiting at once");
                 }
-                () = late => tracing::error!("did not stop in time: leaving at once"),
+                () = late => tracing::error!("did not stop in time: exiting at once"),
             }
             std::process::exit(1);
         });

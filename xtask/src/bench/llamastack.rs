@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
-use steersman::args::Manifests;
+use steersman::args::ManifestFormat;
 use steersman::offline::{self, FileArgs, RenderArgs};
 use steersman_api::Family;
 use steersman_testkit::NodePool;
@@ -50,7 +50,7 @@ fn children(folder: &Path, _: &str) -> Result<Children> {
     let file = folder.join("object.json");
     fs::write(&file, object(&name(0)).to_string())?;
     let files = FileArgs { files: vec![file], recursive: false };
-    let rendered = offline::render(&RenderArgs { files, base: None, output: Manifests::Json })?;
+    let rendered = offline::render(&RenderArgs { files, base: None, output: ManifestFormat::Json })?;
     ensure!(rendered.ending == offline::Ending::Fine, "cannot render the object: {}", rendered.notes.join("; "));
     let list: Value = serde_json::from_str(&rendered.out)?;
     Ok(Children { each: list["items"].as_array().cloned().unwrap_or_default(), ..Children::default() })

@@ -10,29 +10,29 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_runtime::client::{CallError, Server};
 
-use crate::admission::{Configuration, MANAGER, Policy, wanted};
-use crate::crds::error::needed;
+use crate::admission::{FailurePolicy, MANAGER, WebhookConfiguration, wanted};
+use crate::crds::error::permission_hint;
 use crate::crds::live::is_applied;
-use crate::crds::target::{self, Given};
+use crate::crds::target::{self, TargetFlags};
 use crate::webhooks::admission::Route;
 
-const RIGHTS: &str = "get, create, patch and delete validatingwebhookconfigurations and mutatingwebhookconfigurations of \
+const NEEDED_PERMISSIONS: &str = "get, create, patch and delete validatingwebhookconfigurations and mutatingwebhookconfigurations of \
                       admissionregistration.k8s.io";
 
 /// Attempts that may end in a conflict with another writer.
-const MOST_TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
-    #[error("cannot {doing} the {} {}: {cause}{}", of.kind(), of.name(), needed(cause, RIGHTS))]
-    Call { doing: &'static str, of: Configuration, cause: CallError },
-    #[error("the {} {} is written by somebody else at the same time; run this again", of.kind(), of.name())]
-    Busy { of: Configuration },
-    #[error("cannot write the {} {} as JSON: {cause}", of.kind(), of.name())]
-    Render { of: Configuration, cause: serde_json::Error },
+    #[error("cannot {doing} the {} {}: {cause}{}", of.kind(), of.name(), permission_hint(cause, NEEDED_PERMISSIONS))]
+    Call { doing: &'static str, of: WebhookConfiguration, cause: CallError },
+    #[error("another program kept changing the {} {} at the same time; run this command again", of.kind(), of.name())]
+    Busy { of: WebhookConfiguration },
+    #[error("cannot serialize the {} {} as JSON: {cause}", of.kind(), of.name())]
+    Render { of: WebhookConfiguration, cause: serde_json::Error },
 }
 
-fn api(server: &Server, of: Configuration) -> Api<DynamicObject> {
+fn api(server: &Server, of: WebhookConfiguration) -> Api<DynamicObject> {
     let resource = match of.route {
         Route::Validate => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
         Route::Mutate => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
@@ -44,28 +44,28 @@ fn api(server: &Server, of: Configuration) -> Api<DynamicObject> {
 pub async fn apply(
     server: &Server,
     families: &[Family],
-    given: &Given,
-    policy: Policy,
+    flags: &TargetFlags,
+    policy: FailurePolicy,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), AdmissionError> {
     for of in wanted(families) {
-        say(&apply_one(server, of, given, policy).await?);
+        say(&apply_one(server, of, flags, policy).await?);
     }
     Ok(())
 }
 
 async fn apply_one(
     server: &Server,
-    of: Configuration,
-    given: &Given,
-    policy: Policy,
+    of: WebhookConfiguration,
+    flags: &TargetFlags,
+    policy: FailurePolicy,
 ) -> Result<String, AdmissionError> {
     let (api, name) = (api(server, of), of.name());
     let failed = |cause| AdmissionError::Call { doing: "apply", of, cause };
     let params = PatchParams::apply(MANAGER).force();
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let before = server.call(api.get_opt(name)).await.map_err(failed)?;
-        let client = client(before.as_ref(), of, given);
+        let client = client(before.as_ref(), of, flags);
         if let Some(patch) = before.as_ref().and_then(|before| retargeted(before, &client, of)) {
             let patch = serde_json::from_value(patch).map_err(|cause| AdmissionError::Render { of, cause })?;
             let patch = Patch::<()>::Json(patch);
@@ -76,8 +76,8 @@ async fn apply_one(
                 Err(cause) => return Err(failed(cause)),
             }
         }
-        let wish = of.manifest(&client, policy);
-        match server.call(api.patch(name, &params, &Patch::Apply(&wish))).await {
+        let manifest = of.manifest(&client, policy);
+        match server.call(api.patch(name, &params, &Patch::Apply(&manifest))).await {
             Ok(after) => return Ok(line(of, before.as_ref(), &after)),
             Err(CallError::Answered { code: 409, .. }) => continue,
             Err(cause) => return Err(failed(cause)),
@@ -87,47 +87,47 @@ async fn apply_one(
 }
 
 /// The index and the `clientConfig` of the webhook of `of` in the live configuration.
-fn asked(live: &DynamicObject, of: Configuration) -> Option<(usize, WebhookClientConfig)> {
+fn live_webhook(live: &DynamicObject, of: WebhookConfiguration) -> Option<(usize, WebhookClientConfig)> {
     let webhooks = live.data["webhooks"].as_array()?;
-    let (place, webhook) = webhooks.iter().enumerate().find(|(_, webhook)| webhook["name"] == of.webhook_name())?;
-    Some((place, serde_json::from_value(webhook["clientConfig"].clone()).ok()?))
+    let (index, webhook) = webhooks.iter().enumerate().find(|(_, webhook)| webhook["name"] == of.webhook_name())?;
+    Some((index, serde_json::from_value(webhook["clientConfig"].clone()).ok()?))
 }
 
 /// The `clientConfig` to apply: that of the flags, else the live one, else the default. A bundle that an earlier `--apply`
 /// set is applied again while the server is the same; a bundle of another manager is left out, and so stays.
-fn client(before: Option<&DynamicObject>, of: Configuration, given: &Given) -> WebhookClientConfig {
-    let live = before.and_then(|before| asked(before, of)).map(|(_, client)| client);
-    let mut client = match (&given.target, &live) {
+fn client(before: Option<&DynamicObject>, of: WebhookConfiguration, flags: &TargetFlags) -> WebhookClientConfig {
+    let live = before.and_then(|before| live_webhook(before, of)).map(|(_, client)| client);
+    let mut client = match (&flags.target, &live) {
         (None, Some(live)) => WebhookClientConfig { ca_bundle: None, ..live.clone() },
-        _ => of.client(given.or_default()),
+        _ => of.client(flags.or_default()),
     };
     let bundle = format!("/f:webhooks/k:{}/f:clientConfig/f:caBundle", json!({ "name": of.webhook_name() }));
     let ours = before.is_some_and(|before| is_applied(before, MANAGER, &bundle));
-    let kept = live.filter(|live| ours && target::same(live, &client)).and_then(|live| live.ca_bundle);
-    client.ca_bundle = given.bundle.clone().or(kept);
+    let applied = live.filter(|live| ours && target::same(live, &client)).and_then(|live| live.ca_bundle);
+    client.ca_bundle = flags.bundle.clone().or(applied);
     client
 }
 
 /// The patch that must precede the apply if the live configuration names another server: an apply removes only fields that
 /// it owns, and would leave a Service next to a URL, or the bundle of another certificate.
-fn retargeted(before: &DynamicObject, wanted: &WebhookClientConfig, of: Configuration) -> Option<Value> {
-    let (place, live) = asked(before, of)?;
+fn retargeted(before: &DynamicObject, wanted: &WebhookClientConfig, of: WebhookConfiguration) -> Option<Value> {
+    let (index, live) = live_webhook(before, of)?;
     (!target::same(&live, wanted)).then(|| {
         json!([
             { "op": "test", "path": "/metadata/resourceVersion", "value": before.resource_version() },
-            { "op": "replace", "path": format!("/webhooks/{place}/clientConfig"), "value": wanted },
+            { "op": "replace", "path": format!("/webhooks/{index}/clientConfig"), "value": wanted },
         ])
     })
 }
 
-fn line(of: Configuration, before: Option<&DynamicObject>, after: &DynamicObject) -> String {
+fn line(of: WebhookConfiguration, before: Option<&DynamicObject>, after: &DynamicObject) -> String {
     let done = match before {
         None => "created",
         Some(before) if before.metadata.generation == after.metadata.generation => "unchanged",
         Some(_) => "changed",
     };
-    let asked = asked(after, of).map_or_else(String::new, |(_, client)| target::describe(&client));
-    format!("{of}: {done}, asks {asked}")
+    let target = live_webhook(after, of).map_or_else(String::new, |(_, client)| target::describe(&client));
+    format!("{of}: {done}, calls {target}")
 }
 
 /// Removes the configurations of `families`; an empty list means all.
@@ -135,12 +135,12 @@ pub async fn remove(server: &Server, families: &[Family], say: &mut dyn FnMut(&s
     for of in wanted(families) {
         let (api, name) = (api(server, of), of.name());
         let failed = |cause| AdmissionError::Call { doing: "remove", of, cause };
-        let found = server.call(api.get_opt(name)).await.map_err(failed)?;
-        let Some(found) = found else {
-            say(&format!("{of}: not there"));
+        let live = server.call(api.get_opt(name)).await.map_err(failed)?;
+        let Some(live) = live else {
+            say(&format!("{of}: not installed"));
             continue;
         };
-        let preconditions = Preconditions { uid: found.uid(), ..Preconditions::default() };
+        let preconditions = Preconditions { uid: live.uid(), ..Preconditions::default() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match server.call(api.delete(name, &params)).await {
             Ok(_) | Err(CallError::Answered { code: 404, .. }) => say(&format!("{of}: removed")),

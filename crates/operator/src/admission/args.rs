@@ -6,59 +6,59 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use steersman_api::Family;
 
-use crate::admission::{FAMILIES, Policy};
-use crate::args::{ClusterArgs, ConverterArgs, Manifests};
-use crate::crds::{Given, TargetError};
+use crate::admission::{FAMILIES, FailurePolicy};
+use crate::args::{ClusterArgs, ConverterArgs, ManifestFormat};
+use crate::crds::{TargetError, TargetFlags};
 use crate::webhooks::endpoint;
 
 #[derive(Clone, Debug, Args)]
 pub struct WebhooksArgs {
-    /// Only the configurations of these families; without a name, all
-    #[arg(value_name = "FAMILY", value_parser = judged())]
+    /// Families whose webhook configurations to print, apply or remove; default: all
+    #[arg(value_name = "FAMILY", value_parser = family_with_webhook())]
     pub families: Vec<Family>,
-    /// Form of the manifests: YAML documents, or one JSON list
-    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Manifests::Yaml)]
-    pub output: Manifests,
-    /// Install the configurations, or bring those that are there up to date. Best once the operator is ready: until it has
-    /// put its CA bundle in, objects of these families cannot be written
+    /// Output format: YAML documents, or one JSON List
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = ManifestFormat::Yaml)]
+    pub output: ManifestFormat,
+    /// Install or update the webhook configurations. Do this once the operator is ready: with the failure policy `fail`, the
+    /// API server rejects new objects of these families until the operator has set its CA bundle
     #[arg(long, conflicts_with_all = ["remove", "output"])]
     pub apply: bool,
-    /// Remove the configurations: before the operator is removed, or when a controller is switched off for good
+    /// Delete the webhook configurations. Do this before you uninstall the operator, or after you switched a controller off
     #[arg(long, conflicts_with = "output")]
     pub remove: bool,
-    /// What the API server does while no operator answers
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Policy::Fail, conflicts_with = "remove")]
-    pub failure_policy: Policy,
+    /// What the API server does with requests while the operator does not respond
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = FailurePolicy::Fail, conflicts_with = "remove")]
+    pub failure_policy: FailurePolicy,
     #[command(flatten)]
     pub target: TargetArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
 
-/// Where the API server finds the operator.
+/// The server that the API server calls.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Webhook")]
 pub struct TargetArgs {
-    /// Namespace of the Service in front of the operator. Without any of these flags, --apply keeps whom the configuration
-    /// asks already
+    /// Namespace of the operator's webhook Service. Without --webhook-namespace, --webhook-service and --webhook-url, --apply
+    /// keeps the server that an installed configuration calls; otherwise the Service is steersman-system/steersman-webhook
     #[arg(long = "webhook-namespace", value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Name of the Service in front of the operator
+    /// Name of the operator's webhook Service
     #[arg(long = "webhook-service", value_name = "NAME")]
     pub service: Option<String>,
-    /// Address of an operator outside of the cluster, as the API server reaches it: https://HOST:PORT
-    #[arg(long = "webhook-url", value_name = "URL", value_parser = address, conflicts_with_all = ["namespace", "service"])]
+    /// URL of an operator outside the cluster, as the API server reaches it: https://HOST:PORT
+    #[arg(long = "webhook-url", value_name = "URL", value_parser = url, conflicts_with_all = ["namespace", "service"])]
     pub url: Option<String>,
-    /// PEM file with the certificates by which the API server knows the operator; without it those are kept that are there,
-    /// put there by the operator itself
+    /// PEM file with the CA certificates that the API server trusts for the webhook. Without it, the installed bundle stays
+    /// unless the server changes; a running operator sets its own
     #[arg(long = "webhook-ca", value_name = "FILE")]
     pub ca: Option<PathBuf>,
 }
 
 impl TargetArgs {
     /// The server that `steersman crds` uses for the same flags.
-    pub fn read(&self) -> Result<Given, TargetError> {
-        Given::read(&ConverterArgs {
+    pub fn read(&self) -> Result<TargetFlags, TargetError> {
+        TargetFlags::read(&ConverterArgs {
             namespace: self.namespace.clone(),
             service: self.service.clone(),
             url: self.url.clone(),
@@ -67,11 +67,11 @@ impl TargetArgs {
     }
 }
 
-fn judged() -> impl TypedValueParser<Value = Family> {
+fn family_with_webhook() -> impl TypedValueParser<Value = Family> {
     PossibleValuesParser::new(FAMILIES.map(Family::short_name)).try_map(|name| name.parse::<Family>())
 }
 
 /// Accepts the value for `steersman crds` as well, which may end in the path of conversion.
-fn address(given: &str) -> Result<String, String> {
-    endpoint::url(given.strip_suffix("/convert").unwrap_or(given))
+fn url(text: &str) -> Result<String, String> {
+    endpoint::url(text.strip_suffix("/convert").unwrap_or(text))
 }

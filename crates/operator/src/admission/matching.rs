@@ -4,15 +4,15 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperat
 use steersman_api::Family;
 use steersman_plan::llamastack::config::ANNOTATION;
 
-use crate::admission::Configuration;
+use crate::admission::WebhookConfiguration;
 use crate::webhooks::admission::Route;
 
 /// Objects reach the webhook in the storage version; the API server converts those of other versions (`matchPolicy:
 /// Equivalent`). New objects are sent in the version of their author, because the webhook converts them itself at less cost
 /// than a conversion review. Updates are not: the conditions compare specs, and a field of the storage version may be an
 /// annotation in another one.
-pub(super) fn rules(of: Configuration) -> Vec<RuleWithOperations> {
-    let words = |given: &[&str]| Some(given.iter().map(ToString::to_string).collect::<Vec<_>>());
+pub(super) fn rules(of: WebhookConfiguration) -> Vec<RuleWithOperations> {
+    let words = |texts: &[&str]| Some(texts.iter().map(ToString::to_string).collect::<Vec<_>>());
     let rule = |operation: &str, versions: &[&str]| RuleWithOperations {
         api_groups: words(&[of.family.group()]),
         api_versions: words(versions),
@@ -29,7 +29,7 @@ pub(super) fn rules(of: Configuration) -> Vec<RuleWithOperations> {
 }
 
 /// Conditions that the API server evaluates itself, so that they hold even while no operator answers.
-pub(super) fn conditions(of: Configuration) -> Vec<MatchCondition> {
+pub(super) fn conditions(of: WebhookConfiguration) -> Vec<MatchCondition> {
     let condition =
         |name: &str, expression: &str| MatchCondition { name: name.to_owned(), expression: expression.to_owned() };
     match of.route {

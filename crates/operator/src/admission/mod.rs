@@ -16,7 +16,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{Service
 use serde_json::{Value, json};
 use steersman_api::Family;
 
-use crate::crds::target::{self, Given};
+use crate::crds::target::{self, TargetFlags};
 use crate::installation;
 use crate::webhooks::admission::Route;
 
@@ -27,15 +27,15 @@ pub use args::{TargetArgs, WebhooksArgs};
 pub const FAMILIES: [Family; 2] = [Family::Dgdr, Family::Llsd];
 
 /// All configurations, in the order in which API servers call them.
-pub const ALL: [Configuration; 3] = [
-    Configuration { route: Route::Mutate, family: Family::Dgdr },
-    Configuration { route: Route::Validate, family: Family::Dgdr },
-    Configuration { route: Route::Validate, family: Family::Llsd },
+pub const ALL: [WebhookConfiguration; 3] = [
+    WebhookConfiguration { route: Route::Mutate, family: Family::Dgdr },
+    WebhookConfiguration { route: Route::Validate, family: Family::Dgdr },
+    WebhookConfiguration { route: Route::Validate, family: Family::Llsd },
 ];
 
 /// Webhook configuration of a family, with a single webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Configuration {
+pub struct WebhookConfiguration {
     pub route: Route,
     pub family: Family,
 }
@@ -48,20 +48,20 @@ pub const TIMEOUT_SECONDS: i32 = 10;
 const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
 const HEADER: &str = "\
-# Generated from the code by `steersman webhooks`; do not edit. `cargo xtask check` fails where this file differs.
+# Generated from the code by `steersman webhooks`; do not edit. `cargo xtask check` fails if this file differs.
 ";
 
 /// Behaviour of API servers while no operator answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Policy {
-    /// New objects and changes of a spec are refused
+pub enum FailurePolicy {
+    /// Reject new objects and changes of a spec
     #[default]
     Fail,
-    /// They are accepted unseen
+    /// Accept them without validation and defaults
     Ignore,
 }
 
-impl Policy {
+impl FailurePolicy {
     const fn word(self) -> &'static str {
         match self {
             Self::Fail => "Fail",
@@ -71,10 +71,10 @@ impl Policy {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum RenderError {
-    #[error("cannot write a webhook configuration as YAML: {0}")]
+pub enum WebhookRenderError {
+    #[error("cannot serialize a webhook configuration as YAML: {0}")]
     Yaml(#[from] serde_saphyr::ser_error::Error),
-    #[error("cannot write the webhook configurations as JSON: {0}")]
+    #[error("cannot serialize the webhook configurations as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -88,7 +88,7 @@ pub const fn name(family: Family) -> &'static str {
     }
 }
 
-impl Configuration {
+impl WebhookConfiguration {
     pub fn kind(self) -> &'static str {
         match self.route {
             Route::Validate => "ValidatingWebhookConfiguration",
@@ -112,7 +112,7 @@ impl Configuration {
         format!("/apis/{API_VERSION}/{}", self.plural())
     }
 
-    /// Name of the webhook, as refusals quote it.
+    /// Name of the webhook, as the API server quotes it in errors.
     pub fn webhook_name(self) -> String {
         match self.route {
             Route::Validate => format!("validate.{}.steersman.dev", self.family),
@@ -137,7 +137,7 @@ impl Configuration {
     }
 
     /// The manifest. Both kinds of webhook have the fields that are set here.
-    fn manifest(self, client: &WebhookClientConfig, policy: Policy) -> Value {
+    fn manifest(self, client: &WebhookClientConfig, policy: FailurePolicy) -> Value {
         let mut webhook = json!(ValidatingWebhook {
             name: self.webhook_name(),
             admission_review_versions: vec!["v1".to_owned()],
@@ -159,7 +159,7 @@ impl Configuration {
     }
 }
 
-impl fmt::Display for Configuration {
+impl fmt::Display for WebhookConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.route {
             Route::Validate => f.write_str(self.name()),
@@ -169,27 +169,27 @@ impl fmt::Display for Configuration {
 }
 
 /// The configurations of `families` as YAML documents; an empty list means all.
-pub fn yaml(families: &[Family], given: &Given, policy: Policy) -> Result<String, RenderError> {
-    let documents = manifests(families, given, policy);
+pub fn yaml(families: &[Family], flags: &TargetFlags, policy: FailurePolicy) -> Result<String, WebhookRenderError> {
+    let documents = manifests(families, flags, policy);
     let documents = documents.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
 }
 
-pub fn json(families: &[Family], given: &Given, policy: Policy) -> Result<String, RenderError> {
-    let list = json!({ "apiVersion": "v1", "kind": "List", "items": manifests(families, given, policy) });
+pub fn json(families: &[Family], flags: &TargetFlags, policy: FailurePolicy) -> Result<String, WebhookRenderError> {
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": manifests(families, flags, policy) });
     Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))
 }
 
 /// The file `deploy/webhooks.yaml`.
-pub fn file() -> Result<String, RenderError> {
-    Ok(format!("{HEADER}{}", yaml(&[], &Given::default(), Policy::default())?))
+pub fn file() -> Result<String, WebhookRenderError> {
+    Ok(format!("{HEADER}{}", yaml(&[], &TargetFlags::default(), FailurePolicy::default())?))
 }
 
-fn manifests(families: &[Family], given: &Given, policy: Policy) -> Vec<Value> {
-    wanted(families).map(|one| one.manifest(&one.client(given.or_default()), policy)).collect()
+fn manifests(families: &[Family], flags: &TargetFlags, policy: FailurePolicy) -> Vec<Value> {
+    wanted(families).map(|one| one.manifest(&one.client(flags.or_default()), policy)).collect()
 }
 
-fn wanted(families: &[Family]) -> impl Iterator<Item = Configuration> {
+fn wanted(families: &[Family]) -> impl Iterator<Item = WebhookConfiguration> {
     ALL.into_iter().filter(move |one| families.is_empty() || families.contains(&one.family))
 }
 
@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn client_has_path_of_the_family() {
-        let llsd = Configuration { route: Route::Validate, family: Family::Llsd };
-        let by_service = llsd.client(Given::default().or_default());
+        let llsd = WebhookConfiguration { route: Route::Validate, family: Family::Llsd };
+        let by_service = llsd.client(TargetFlags::default().or_default());
         assert_eq!(target::describe(&by_service), "Service steersman-system/steersman-webhook");
         assert_eq!(by_service.service.unwrap().path.as_deref(), Some("/validate/llsd"));
-        let dgdr = Configuration { route: Route::Mutate, family: Family::Dgdr };
+        let dgdr = WebhookConfiguration { route: Route::Mutate, family: Family::Dgdr };
         let by_url = WebhookClientConfig { url: Some("https://10.0.0.1:9443/convert".into()), ..Default::default() };
         assert_eq!(dgdr.client(by_url).url.as_deref(), Some("https://10.0.0.1:9443/mutate/dgdr"));
     }

@@ -14,17 +14,17 @@ use serde_json::json;
 use steersman_api::Family;
 use steersman_runtime::client::{CallError, Server};
 
-use crate::admission::{self, Configuration};
+use crate::admission::{self, WebhookConfiguration};
 use crate::webhooks::endpoint::Reach;
 
-/// An object that may name this operator.
+/// An object with a CA bundle: it may have a `clientConfig` that names this operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum BundleTarget {
     Crd(Family),
-    Admission(Configuration),
+    Admission(WebhookConfiguration),
 }
 
-impl Holder {
+impl BundleTarget {
     pub fn all() -> Vec<Self> {
         let crds = Family::ALL.into_iter().map(Self::Crd);
         crds.chain(admission::ALL.into_iter().map(Self::Admission)).collect()
@@ -53,31 +53,31 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for BundleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the {} {}", self.kind(), self.name())
     }
 }
 
-/// A holder as it was read, with the `clientConfig`s that name this operator.
+/// A target as it was read, with the `clientConfig`s that name this operator.
 #[derive(Clone, Debug)]
-pub struct Held {
-    pub holder: Holder,
+pub struct ObservedTarget {
+    pub target: BundleTarget,
     resource_version: String,
-    clients: Vec<Client>,
+    clients: Vec<LocatedClient>,
 }
 
 #[derive(Clone, Debug)]
-struct Client {
+struct LocatedClient {
     /// JSON pointer to the webhook in the object.
-    place: String,
+    pointer: String,
     config: WebhookClientConfig,
 }
 
-/// The fields used here, of either kind: a CRD may have a megabyte.
+/// The fields used here, of both kinds: a CRD may have a megabyte.
 #[derive(Deserialize)]
-struct Read {
-    metadata: Metadata,
+struct PartialTarget {
+    metadata: TargetMetadata,
     spec: Option<Spec>,
     #[serde(default)]
     webhooks: Vec<Webhook>,
@@ -85,7 +85,7 @@ struct Read {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct TargetMetadata {
     resource_version: String,
 }
 
@@ -105,33 +105,33 @@ struct Webhook {
     client_config: Option<WebhookClientConfig>,
 }
 
-impl Read {
-    fn clients(self) -> Vec<Client> {
-        let client = |place, webhook: Webhook| webhook.client_config.map(|config| Client { place, config });
+impl PartialTarget {
+    fn clients(self) -> Vec<LocatedClient> {
+        let client = |pointer, webhook: Webhook| webhook.client_config.map(|config| LocatedClient { pointer, config });
         let conversion = self.spec.and_then(|spec| spec.conversion).and_then(|conversion| conversion.webhook);
         let conversion = conversion.and_then(|webhook| client("/spec/conversion/webhook".to_owned(), webhook));
         let admission = self.webhooks.into_iter().enumerate();
-        let admission = admission.filter_map(|(place, webhook)| client(format!("/webhooks/{place}"), webhook));
+        let admission = admission.filter_map(|(index, webhook)| client(format!("/webhooks/{index}"), webhook));
         conversion.into_iter().chain(admission).collect()
     }
 }
 
-impl Held {
-    pub fn holds(&self, bundle: &ByteString) -> bool {
-        self.clients.iter().all(|client| client.holds(bundle))
+impl ObservedTarget {
+    pub fn has(&self, bundle: &ByteString) -> bool {
+        self.clients.iter().all(|client| client.has(bundle))
     }
 }
 
-impl Client {
-    fn holds(&self, bundle: &ByteString) -> bool {
+impl LocatedClient {
+    fn has(&self, bundle: &ByteString) -> bool {
         self.config.ca_bundle.as_ref() == Some(bundle)
     }
 }
 
 /// Reads one object. None: it does not exist, or does not name this operator.
-pub async fn read(server: &Server, holder: Holder, reach: &Reach) -> Result<Option<Held>, CallError> {
-    let request = built(Request::get(holder.path()).body(Vec::new()));
-    let read = match server.call(async { server.client.request::<Read>(request?).await }).await {
+pub async fn read(server: &Server, target: BundleTarget, reach: &Reach) -> Result<Option<ObservedTarget>, CallError> {
+    let request = checked(Request::get(target.path()).body(Vec::new()));
+    let read = match server.call(async { server.client.request::<PartialTarget>(request?).await }).await {
         Ok(read) => read,
         Err(CallError::Answered { code: 404, .. }) => return Ok(None),
         Err(error) => return Err(error),
@@ -139,19 +139,21 @@ pub async fn read(server: &Server, holder: Holder, reach: &Reach) -> Result<Opti
     let resource_version = read.metadata.resource_version.clone();
     let mut clients = read.clients();
     clients.retain(|client| reach.is_named_by(&client.config));
-    Ok((!clients.is_empty()).then_some(Held { holder, resource_version, clients }))
+    Ok((!clients.is_empty()).then_some(ObservedTarget { target, resource_version, clients }))
 }
 
 /// Sets the bundle in this object and changes nothing else. Fails with 409 if the object has changed since it was read,
 /// perhaps by another replica that sets the same bundle.
-pub async fn put(server: &Server, held: &Held, bundle: &ByteString) -> Result<(), CallError> {
-    let mut patch = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": held.resource_version })];
-    for client in held.clients.iter().filter(|client| !client.holds(bundle)) {
-        patch.push(json!({ "op": "add", "path": format!("{}/clientConfig/caBundle", client.place), "value": bundle }));
+pub async fn set(server: &Server, observed: &ObservedTarget, bundle: &ByteString) -> Result<(), CallError> {
+    let mut patch =
+        vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": observed.resource_version })];
+    for client in observed.clients.iter().filter(|client| !client.has(bundle)) {
+        patch
+            .push(json!({ "op": "add", "path": format!("{}/clientConfig/caBundle", client.pointer), "value": bundle }));
     }
-    let request = Request::patch(held.holder.path()).header(header::CONTENT_TYPE, "application/json-patch+json");
-    let request = built(request.body(json!(patch).to_string().into_bytes()));
-    match server.call(async { server.client.request::<Read>(request?).await }).await {
+    let request = Request::patch(observed.target.path()).header(header::CONTENT_TYPE, "application/json-patch+json");
+    let request = checked(request.body(json!(patch).to_string().into_bytes()));
+    match server.call(async { server.client.request::<PartialTarget>(request?).await }).await {
         Ok(_) => Ok(()),
         // The API server answers 422 if the test of a JSON patch fails.
         Err(CallError::Answered { code: 422, reason, fields, message }) => {
@@ -161,7 +163,7 @@ pub async fn put(server: &Server, held: &Held, bundle: &ByteString) -> Result<()
     }
 }
 
-fn built(request: Result<Request<Vec<u8>>, http::Error>) -> kube::Result<Request<Vec<u8>>> {
+fn checked(request: Result<Request<Vec<u8>>, http::Error>) -> kube::Result<Request<Vec<u8>>> {
     request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))
 }
 
@@ -171,18 +173,21 @@ mod tests {
 
     #[test]
     fn client_configs_are_found_with_pointers() {
-        let places = |object: serde_json::Value| -> Vec<String> {
-            let read: Read = serde_json::from_value(object).unwrap();
-            read.clients().into_iter().map(|client| client.place).collect()
+        let pointers = |object: serde_json::Value| -> Vec<String> {
+            let read: PartialTarget = serde_json::from_value(object).unwrap();
+            read.clients().into_iter().map(|client| client.pointer).collect()
         };
         let url = json!({ "clientConfig": { "url": "https://a" } });
         let metadata = json!({ "resourceVersion": "1" });
         assert_eq!(
-            places(json!({ "metadata": metadata, "spec": { "conversion": { "webhook": url } } })),
+            pointers(json!({ "metadata": metadata, "spec": { "conversion": { "webhook": url } } })),
             ["/spec/conversion/webhook"]
         );
-        assert_eq!(places(json!({ "metadata": metadata, "spec": { "conversion": { "strategy": "None" } } })), [""; 0]);
-        assert_eq!(places(json!({ "metadata": metadata, "webhooks": [url, url] })), ["/webhooks/0", "/webhooks/1"]);
-        assert_eq!(places(json!({ "metadata": metadata })), [""; 0], "a configuration may hold no webhook");
+        assert_eq!(
+            pointers(json!({ "metadata": metadata, "spec": { "conversion": { "strategy": "None" } } })),
+            [""; 0]
+        );
+        assert_eq!(pointers(json!({ "metadata": metadata, "webhooks": [url, url] })), ["/webhooks/0", "/webhooks/1"]);
+        assert_eq!(pointers(json!({ "metadata": metadata })), [""; 0], "a configuration may have no webhook");
     }
 }

@@ -9,52 +9,55 @@ use steersman_runtime::serve::health::Readiness;
 use tokio::time;
 
 use crate::certs::CERTIFICATE;
-use crate::certs::check::certified;
-use crate::certs::generation::Pair;
-use crate::certs::served::Served;
+use crate::certs::check::certified_key;
+use crate::certs::generation::CertificatePair;
+use crate::certs::served::ServedCertificate;
 
 /// Poll interval. A mounted Secret changes by a swap of links, which watches on single files miss.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Loads each changed certificate. The condition [`CERTIFICATE`] is met with the first usable one.
-pub async fn follow(folder: &Path, served: Arc<Served>, readiness: Readiness) -> Infallible {
-    let mut known: Option<Pair> = None;
-    let mut said = String::new();
+pub async fn follow(folder: &Path, served: Arc<ServedCertificate>, readiness: Readiness) -> Infallible {
+    let mut known: Option<CertificatePair> = None;
+    let mut logged = String::new();
     loop {
         match read(folder).await {
-            Ok(pair) if known.as_ref() != Some(&pair) => match certified(&pair) {
+            Ok(pair) if known.as_ref() != Some(&pair) => match certified_key(&pair) {
                 Ok(key) => {
-                    served.put(key);
-                    tracing::info!(folder = %folder.display(), "serving the webhook with the certificate of the folder");
+                    served.set(key);
+                    tracing::info!(folder = %folder.display(), "loaded the webhook certificate from the folder");
                     readiness.has(CERTIFICATE);
-                    said.clear();
+                    logged.clear();
                     known = Some(pair);
                 }
-                Err(why) => complain(&mut said, format!("{}: {why}", folder.join("tls.crt").display())),
+                Err(why) => log_once(&mut logged, format!("{}: {why}", folder.join("tls.crt").display())),
             },
-            Ok(_) => said.clear(),
-            Err(why) => complain(&mut said, why),
+            Ok(_) => logged.clear(),
+            Err(why) => log_once(&mut logged, why),
         }
-        time::sleep(LOOK).await;
+        time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Logs a new problem. The last usable certificate is still served: a change may be read half-way.
-fn complain(said: &mut String, why: String) {
-    if *said != why {
-        tracing::warn!(cause = why, "the folder of --webhook-certificate-directory has no certificate to serve");
-        *said = why;
+/// Logs a new problem. The last usable certificate is still served: the folder may be read in the middle of a change.
+fn log_once(logged: &mut String, why: String) {
+    if *logged != why {
+        tracing::warn!(
+            cause = why,
+            "cannot load a certificate from the folder of --webhook-certificate-directory; retrying every 2 s"
+        );
+        *logged = why;
     }
 }
 
-async fn read(folder: &Path) -> Result<Pair, String> {
+async fn read(folder: &Path) -> Result<CertificatePair, String> {
     let folder = folder.to_owned();
     let texts = move || {
         let text = |name: &str| {
             let path = folder.join(name);
             std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
         };
-        Ok(Pair { certificate: text("tls.crt")?, key: text("tls.key")? })
+        Ok(CertificatePair { certificate: text("tls.crt")?, key: text("tls.key")? })
     };
     tokio::task::spawn_blocking(texts).await.map_err(|error| error.to_string())?
 }

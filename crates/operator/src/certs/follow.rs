@@ -16,74 +16,75 @@ use kube::runtime::{WatchStreamExt, watcher};
 use steersman_runtime::client::CallError;
 use tokio::time;
 
-use crate::certs::bundles::{self, Held, Holder};
-use crate::certs::kept::Kept;
+use crate::certs::bundles::{self, BundleTarget, ObservedTarget};
+use crate::certs::state::CertificateState;
 use crate::certs::{
-    BUNDLES, CERTIFICATE, CertificateError, Certificates, RETRY_INTERVAL, SECRET, Shared, TRIES, check,
+    BUNDLES, CERTIFICATE, CertificateError, Certificates, CertificatesInner, MAX_ATTEMPTS, RETRY_INTERVAL, SECRET,
+    check,
 };
 use crate::webhooks::admission::Route;
 
 impl Certificates {
     pub async fn follow(&self) -> Infallible {
-        let shared = &self.shared;
-        let mut changes = pin!(shared.changes());
-        let mut said = String::new();
+        let inner = &self.inner;
+        let mut changes = pin!(inner.changes());
+        let mut logged = String::new();
         loop {
-            let wait = match shared.pass().await {
+            let wait = match inner.sync().await {
                 Ok(()) => {
-                    said.clear();
-                    shared.lives.check
+                    logged.clear();
+                    inner.timing.check
                 }
                 Err(error) => {
                     let error = error.to_string();
-                    // A repeated error is logged once: a missing right may be missing for long.
-                    if error != said {
-                        tracing::warn!(error, "the certificate of the webhook is not in order yet");
-                        said = error;
+                    // A repeated error is logged once: a missing permission may be missing for long.
+                    if error != logged {
+                        tracing::warn!(error, "the webhook certificate is not ready; retrying");
+                        logged = error;
                     }
                     RETRY_INTERVAL
                 }
             };
-            shared.passes.send_modify(|passes| *passes += 1);
+            inner.syncs.send_modify(|syncs| *syncs += 1);
             tokio::select! { _ = changes.next() => {}, () = time::sleep(wait) => {} }
-            // The next pass covers all changes up to now.
+            // The next sync covers all changes up to now.
             while let Some(Some(())) = changes.next().now_or_never() {}
         }
     }
 }
 
-impl Shared {
+impl CertificatesInner {
     /// Triggers without a payload: the objects are read again, because an event may be older than the last read.
     fn changes(&self) -> impl futures::Stream<Item = ()> + use<> {
         let secret = watcher::watch_object(self.secrets(), SECRET).default_backoff();
-        let secret: BoxStream<'static, ()> = secret.filter_map(|change| async { noted(change) }).boxed();
-        let holders = Holder::all().into_iter().map(|holder| match holder {
-            Holder::Crd(_) => self.changes_of::<CustomResourceDefinition>(holder),
-            Holder::Admission(configuration) => match configuration.route {
-                Route::Validate => self.changes_of::<ValidatingWebhookConfiguration>(holder),
-                Route::Mutate => self.changes_of::<MutatingWebhookConfiguration>(holder),
+        let secret: BoxStream<'static, ()> = secret.filter_map(|change| async { trigger(change) }).boxed();
+        let targets = BundleTarget::all().into_iter().map(|target| match target {
+            BundleTarget::Crd(_) => self.changes_of::<CustomResourceDefinition>(target),
+            BundleTarget::Admission(configuration) => match configuration.route {
+                Route::Validate => self.changes_of::<ValidatingWebhookConfiguration>(target),
+                Route::Mutate => self.changes_of::<MutatingWebhookConfiguration>(target),
             },
         });
-        select_all([secret].into_iter().chain(holders))
+        select_all([secret].into_iter().chain(targets))
     }
 
-    fn changes_of<K>(&self, holder: Holder) -> BoxStream<'static, ()>
+    fn changes_of<K>(&self, target: BundleTarget) -> BoxStream<'static, ()>
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + Send + 'static,
     {
         let objects: Api<PartialObjectMeta<K>> = Api::all(self.server.client.clone());
-        let changes = watcher::watch_object(objects, holder.name()).default_backoff();
-        changes.filter_map(|change| async { noted(change) }).boxed()
+        let changes = watcher::watch_object(objects, target.name()).default_backoff();
+        changes.filter_map(|change| async { trigger(change) }).boxed()
     }
 
-    /// Reads the holders *before* the Secret, and writes a holder only if it has not changed since: a replica with a stale
+    /// Reads the targets *before* the Secret, and writes a target only if it has not changed since: a replica with a stale
     /// Secret cannot undo the write of a replica with a newer one.
-    async fn pass(&self) -> Result<(), CertificateError> {
-        for _ in 0..TRIES {
-            let held = self.held().await;
-            let kept = self.kept().await?;
-            self.serve(&kept);
-            if self.fill(&held?, &kept).await? {
+    async fn sync(&self) -> Result<(), CertificateError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let targets = self.targets().await;
+            let state = self.state().await?;
+            self.serve(&state);
+            if self.set_bundles(&targets?, &state).await? {
                 self.readiness.has(BUNDLES);
                 return Ok(());
             }
@@ -92,46 +93,53 @@ impl Shared {
     }
 
     /// The objects that name this operator.
-    pub(super) async fn held(&self) -> Result<Vec<Held>, CertificateError> {
+    pub(super) async fn targets(&self) -> Result<Vec<ObservedTarget>, CertificateError> {
         let mut named = Vec::new();
-        for holder in Holder::all() {
-            let held = bundles::read(&self.server, holder, &self.reach).await;
-            named.extend(held.map_err(|error| CertificateError::ReadHolder(holder, error))?);
+        for target in BundleTarget::all() {
+            let observed = bundles::read(&self.server, target, &self.reach).await;
+            named.extend(observed.map_err(|error| CertificateError::ReadTarget(target, error))?);
         }
         Ok(named)
     }
 
-    fn serve(&self, kept: &Kept) {
+    fn serve(&self, state: &CertificateState) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        if memory.as_ref().is_none_or(|known| known.leaf != kept.leaf) {
-            // `Kept::read` has made this check before, so that it does not fail here.
-            let Ok(key) = check::certified(&kept.leaf) else { return };
-            self.served.put(key);
-            tracing::info!(secret = SECRET, "serving the webhook with the certificate of the secret");
+        if memory.as_ref().is_none_or(|known| known.leaf != state.leaf) {
+            // `CertificateState::read` has checked the pair, so that this does not fail.
+            let Ok(key) = check::certified_key(&state.leaf) else { return };
+            self.served.set(key);
+            tracing::info!(secret = SECRET, "loaded the webhook certificate from the Secret");
         }
-        *memory = Some(kept.clone());
+        *memory = Some(state.clone());
         self.readiness.has(CERTIFICATE);
     }
 
-    /// False: an object has changed since it was read, and the pass must start again.
-    async fn fill(&self, all: &[Held], kept: &Kept) -> Result<bool, CertificateError> {
-        let bundle = kept.ca_bundle();
-        for held in all.iter().filter(|held| !held.holds(&bundle)) {
-            let (kind, name) = (held.holder.kind(), held.holder.name());
-            match bundles::put(&self.server, held, &bundle).await {
-                Ok(()) => tracing::info!(kind, name, "put the CA bundle of the webhook where it is named"),
+    /// False: an object has changed since it was read, and the sync must start again.
+    async fn set_bundles(
+        &self,
+        targets: &[ObservedTarget],
+        state: &CertificateState,
+    ) -> Result<bool, CertificateError> {
+        let bundle = state.ca_bundle();
+        for observed in targets.iter().filter(|observed| !observed.has(&bundle)) {
+            let (kind, name) = (observed.target.kind(), observed.target.name());
+            match bundles::set(&self.server, observed, &bundle).await {
+                Ok(()) => tracing::info!(kind, name, "set the CA bundle of the webhook"),
                 Err(CallError::Answered { code: 404 | 409, message, .. }) => {
-                    tracing::debug!(kind, name, message, "it has changed before the CA bundle was in");
+                    tracing::debug!(kind, name, message, "the object changed before its CA bundle was set; retrying");
                     return Ok(false);
                 }
-                Err(error) => return Err(CertificateError::WriteHolder(held.holder, error)),
+                Err(error) => return Err(CertificateError::WriteTarget(observed.target, error)),
             }
         }
         Ok(true)
     }
 }
 
-fn noted<K>(change: Result<Option<K>, watcher::Error>) -> Option<()> {
-    // A broken watch is restarted; until then passes run at intervals.
-    change.inspect_err(|error| tracing::debug!(%error, "a watch for the webhook certificate broke")).ok().map(|_| ())
+fn trigger<K>(change: Result<Option<K>, watcher::Error>) -> Option<()> {
+    // A broken watch is restarted; until then syncs run at intervals.
+    change
+        .inspect_err(|error| tracing::debug!(%error, "a watch of the webhook certificate failed; it is restarted"))
+        .ok()
+        .map(|_| ())
 }

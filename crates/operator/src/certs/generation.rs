@@ -1,4 +1,4 @@
-//! Makes a CA and the single leaf that it signs.
+//! Generates a CA and the single leaf that it signs.
 //!
 //! The key of the CA is dropped after signing: a reader of the Secret cannot sign other certificates, and each new leaf has a
 //! new CA, so that there is one kind of rotation, exercised every time.
@@ -14,19 +14,19 @@ use rcgen::{
 use time::OffsetDateTime;
 
 /// Clock skew: a certificate that is valid from now on would be refused by clients whose clock is behind.
-const BEHIND: Duration = Duration::from_secs(3600);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
-const END: &str = "-----END CERTIFICATE-----";
+const PEM_END: &str = "-----END CERTIFICATE-----";
 
-/// A certificate and its key, both as PEM. Certificates made here are followed by their CA, so that the Secret shows which
+/// A certificate and its key, both as PEM. Certificates generated here are followed by their CA, so that the Secret shows which
 /// CA belongs to which certificate without parsing them.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificatePair {
     pub certificate: String,
     pub key: String,
 }
 
-impl Pair {
+impl CertificatePair {
     pub fn ca(&self) -> Option<String> {
         blocks(&self.certificate).into_iter().nth(1)
     }
@@ -34,52 +34,52 @@ impl Pair {
 
 /// The blocks of a PEM text with any number of certificates, in the normal form in which they are stored and compared.
 pub fn blocks(pem: &str) -> Vec<String> {
-    let whole = pem.split_inclusive(END).filter(|block| block.ends_with(END));
+    let whole = pem.split_inclusive(PEM_END).filter(|block| block.ends_with(PEM_END));
     whole.map(|block| format!("{}\n", block.trim_start())).collect()
 }
 
 /// Omits the key.
-impl fmt::Debug for Pair {
+impl fmt::Debug for CertificatePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pair").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("CertificatePair").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make a certificate for {names}: {cause}")]
-pub struct NotMade {
+#[error("cannot generate a certificate for {names}: {cause}")]
+pub struct GenerateError {
     names: String,
     cause: String,
 }
 
-/// Makes a CA and a leaf for `names` (DNS names and IP addresses), both valid for `life` from `now`.
-pub fn make(names: &[String], life: Duration, now: Timestamp) -> Result<Pair, NotMade> {
-    made(names, life, now).map_err(|cause| NotMade { names: names.join(", "), cause })
+/// Generates a CA and a leaf for `names` (DNS names and IP addresses), both valid for `validity` from `now`.
+pub fn generate(names: &[String], validity: Duration, now: Timestamp) -> Result<CertificatePair, GenerateError> {
+    try_generate(names, validity, now).map_err(|cause| GenerateError { names: names.join(", "), cause })
 }
 
-fn made(names: &[String], life: Duration, now: Timestamp) -> Result<Pair, String> {
-    let from = moment(now.checked_sub(BEHIND))?;
-    let to = moment(now.checked_add(life))?;
-    let said = |error: rcgen::Error| error.to_string();
+fn try_generate(names: &[String], validity: Duration, now: Timestamp) -> Result<CertificatePair, String> {
+    let from = moment(now.checked_sub(MAX_CLOCK_SKEW))?;
+    let to = moment(now.checked_add(validity))?;
+    let text = |error: rcgen::Error| error.to_string();
 
     let mut ca = CertificateParams::default();
     (ca.not_before, ca.not_after) = (from, to);
     // Each CA has its own name: verifiers choose among CAs by name, and two of one name are ambiguous.
-    ca.distinguished_name = named(&format!("Steersman webhook CA {}", now.as_second()));
+    ca.distinguished_name = common_name(&format!("Steersman webhook CA {}", now.as_second()));
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate().map_err(said)?).map_err(said)?;
+    let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate().map_err(text)?).map_err(text)?;
 
-    let mut leaf = CertificateParams::new(names).map_err(said)?;
+    let mut leaf = CertificateParams::new(names).map_err(text)?;
     (leaf.not_before, leaf.not_after) = (from, to);
-    leaf.distinguished_name = named("Steersman webhook");
+    leaf.distinguished_name = common_name("Steersman webhook");
     leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     leaf.use_authority_key_identifier_extension = true;
-    let key = KeyPair::generate().map_err(said)?;
-    let certificate = leaf.signed_by(&key, &issuer).map_err(said)?;
+    let key = KeyPair::generate().map_err(text)?;
+    let certificate = leaf.signed_by(&key, &issuer).map_err(text)?;
     let chain = blocks(&(certificate.pem() + &issuer.pem())).concat();
-    Ok(Pair { certificate: chain, key: key.serialize_pem() })
+    Ok(CertificatePair { certificate: chain, key: key.serialize_pem() })
 }
 
 fn moment(at: Result<Timestamp, jiff::Error>) -> Result<OffsetDateTime, String> {
@@ -87,7 +87,7 @@ fn moment(at: Result<Timestamp, jiff::Error>) -> Result<OffsetDateTime, String> 
     OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|error| error.to_string())
 }
 
-fn named(name: &str) -> DistinguishedName {
+fn common_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names

@@ -1,7 +1,7 @@
-//! Makes, serves and rotates the certificate of the webhook; every CRD and webhook configuration that names this operator
+//! Generates, serves and rotates the certificate of the webhook; every CRD and webhook configuration that names this operator
 //! trusts the served certificate at every moment of a rotation.
 //!
-//! State is in one Secret, so that any replica can make the first certificate, every replica serves the same one, and a
+//! State is in one Secret, so that any replica can generate the first certificate, every replica serves the same one, and a
 //! rotation continues after the death of a leader: new CA into the Secret, from there into every bundle, then the new leaf,
 //! then the old CA out. Every replica serves the Secret and fills bundles (`follow`); only the leader rotates (`rotate`).
 
@@ -11,9 +11,9 @@ pub mod decide;
 pub mod directory;
 mod follow;
 pub mod generation;
-pub mod kept;
 mod rotate;
 pub mod served;
+pub mod state;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,23 +31,23 @@ use tokio::sync::watch;
 use crate::webhooks::admission::Route;
 use crate::webhooks::endpoint::Reach;
 use crate::{admission, installation};
-use bundles::Holder;
-use decide::Lives;
-use generation::{NotMade, make};
-use kept::Kept;
-use served::Served;
+use bundles::BundleTarget;
+use decide::RotationTiming;
+use generation::{GenerateError, generate};
+use served::ServedCertificate;
+use state::CertificateState;
 
 /// Secret with the certificate, in the operator's namespace.
 pub const SECRET: &str = "steersman-webhook-certificate";
 
 /// Conditions of readiness; each follows "waiting for".
-pub const CERTIFICATE: &str = "the certificate of the webhook";
-pub const BUNDLES: &str = "its CA bundle to be in every CRD and webhook configuration that names this webhook";
+pub const CERTIFICATE: &str = "the webhook certificate";
+pub const BUNDLES: &str = "the CA bundle in every CRD and webhook configuration that names this webhook";
 
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Attempts that may end in a conflict with another writer.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Rules of the bundles, for the whole cluster.
 pub fn rules() -> Vec<Rule> {
@@ -60,18 +60,18 @@ pub fn rules() -> Vec<Rule> {
         why,
     };
     let crds = Family::ALL.map(Family::crd_name).to_vec();
-    let conversion = "keep the CA bundle of its conversion webhook in CRDs that name it";
+    let conversion = "set the CA bundle of its conversion webhook in CRDs that name it";
     let group = "admissionregistration.k8s.io";
-    let admission = "keep the CA bundle of its admission webhook in configurations that name it";
+    let admission = "set the CA bundle of its admission webhook in configurations that name it";
     vec![
         bundle("apiextensions.k8s.io", "customresourcedefinitions", crds, conversion),
-        bundle(group, "validatingwebhookconfigurations", admitting(Route::Validate), admission),
-        bundle(group, "mutatingwebhookconfigurations", admitting(Route::Mutate), admission),
+        bundle(group, "validatingwebhookconfigurations", configurations(Route::Validate), admission),
+        bundle(group, "mutatingwebhookconfigurations", configurations(Route::Mutate), admission),
     ]
 }
 
-fn admitting(route: Route) -> Vec<&'static str> {
-    admission::ALL.into_iter().filter(|of| of.route == route).map(admission::Configuration::name).collect()
+fn configurations(route: Route) -> Vec<&'static str> {
+    admission::ALL.into_iter().filter(|of| of.route == route).map(admission::WebhookConfiguration::name).collect()
 }
 
 /// Rules of the Secret, for the operator's own namespace.
@@ -82,90 +82,99 @@ pub fn own_rules() -> Vec<Rule> {
         names,
         verbs,
         namespaced: true,
-        why: "keep the certificate of its webhook",
+        why: "store the certificate of its webhook",
     };
     // RBAC cannot limit `create` to a name: authorization does not see the name of a new object.
     vec![secret(vec![SECRET], &["get", "list", "watch", "update"]), secret(vec![], &["create"])]
 }
 
-/// Failure of a step, which is retried.
+/// Failure of a sync or a rotation step, which is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     #[error("cannot read the Secret {SECRET}: {0}")]
     Read(CallError),
     #[error("cannot write the Secret {SECRET}: {0}")]
     Write(CallError),
-    #[error("others write the Secret {SECRET} all the time")]
+    #[error(
+        "other writers changed the Secret {SECRET}, or an object with its CA bundle, during {MAX_ATTEMPTS} attempts in a row"
+    )]
     Contended,
     #[error("cannot read {0}: {1}")]
-    ReadHolder(Holder, CallError),
-    #[error("cannot put the CA bundle into {0}: {1}")]
-    WriteHolder(Holder, CallError),
-    #[error("{0} does not hold the new CA yet")]
-    NotEverywhere(Holder),
+    ReadTarget(BundleTarget, CallError),
+    #[error("cannot set the CA bundle of {0}: {1}")]
+    WriteTarget(BundleTarget, CallError),
+    #[error("{0} does not have the new CA bundle yet")]
+    BundleMissing(BundleTarget),
     #[error(transparent)]
-    NotMade(#[from] NotMade),
+    Generate(#[from] GenerateError),
 }
 
 /// The certificate that the replicas share. Clones share their state.
 #[derive(Clone)]
 pub struct Certificates {
-    shared: Arc<Shared>,
+    inner: Arc<CertificatesInner>,
 }
 
-struct Shared {
+struct CertificatesInner {
     server: Server,
     reach: Reach,
-    lives: Lives,
-    served: Arc<Served>,
+    timing: RotationTiming,
+    served: Arc<ServedCertificate>,
     readiness: Readiness,
     /// State of the served certificate, from which a deleted Secret is restored.
-    memory: Mutex<Option<Kept>>,
+    memory: Mutex<Option<CertificateState>>,
     /// Incremented after each read of the Secret and the bundles.
-    passes: watch::Sender<u64>,
+    syncs: watch::Sender<u64>,
 }
 
 impl Certificates {
     /// The process is not ready until [`Certificates::follow`] has loaded the certificate and filled the bundles.
-    pub fn new(server: Server, reach: Reach, lives: Lives, served: Arc<Served>, readiness: Readiness) -> Self {
+    pub fn new(
+        server: Server,
+        reach: Reach,
+        timing: RotationTiming,
+        served: Arc<ServedCertificate>,
+        readiness: Readiness,
+    ) -> Self {
         readiness.awaits(CERTIFICATE);
         readiness.awaits(BUNDLES);
-        let (memory, passes) = (Mutex::default(), watch::Sender::new(0));
-        Self { shared: Arc::new(Shared { server, reach, lives, served, readiness, memory, passes }) }
+        let (memory, syncs) = (Mutex::default(), watch::Sender::new(0));
+        Self { inner: Arc::new(CertificatesInner { server, reach, timing, served, readiness, memory, syncs }) }
     }
 }
 
-impl Shared {
+impl CertificatesInner {
     fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.server.client.clone(), &self.reach.namespace)
     }
 
     /// Reads the Secret; creates it if it is missing, and replaces it if it cannot be used.
-    async fn kept(&self) -> Result<Kept, CertificateError> {
+    async fn state(&self) -> Result<CertificateState, CertificateError> {
         let (secrets, params) = (self.secrets(), PostParams::default());
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let found = self.server.call(secrets.get_opt(SECRET)).await.map_err(CertificateError::Read)?;
             if let Some(secret) = &found {
-                match Kept::read(secret) {
-                    Ok(kept) => return Ok(kept),
+                match CertificateState::read(secret) {
+                    Ok(state) => return Ok(state),
                     Err(why) => {
-                        tracing::warn!(secret = SECRET, cause = %why, "the secret of the webhook certificate is replaced");
+                        tracing::warn!(secret = SECRET, cause = %why, "replacing the webhook certificate, because its Secret cannot be used");
                     }
                 }
             }
-            let kept = self.substitute()?;
+            let state = self.substitute()?;
             let written = match found {
                 Some(mut secret) => {
-                    kept.write(&mut secret);
+                    state.write(&mut secret);
                     self.server.call(secrets.replace(SECRET, &params, &secret)).await
                 }
                 None => {
-                    let created = self.server.call(secrets.create(&params, &first(&kept))).await;
-                    created.inspect(|_| tracing::info!(secret = SECRET, "made a webhook certificate"))
+                    let created = self.server.call(secrets.create(&params, &new_secret(&state))).await;
+                    created
+                        .inspect(|_| tracing::info!(secret = SECRET, "created the Secret of the webhook certificate"))
                 }
             };
             match written {
-                Ok(_) => return Ok(kept),
+                Ok(_) => return Ok(state),
                 // Conflict: another replica has written the Secret. Read that one.
                 Err(CallError::Answered { code: 409, .. }) => {}
                 Err(error) => return Err(CertificateError::Write(error)),
@@ -176,17 +185,20 @@ impl Shared {
 
     /// The state for a missing Secret. A replica that serves already keeps its certificate and begins a rotation: the user
     /// who deleted the Secret gets a new certificate, and no request fails.
-    fn substitute(&self) -> Result<Kept, CertificateError> {
-        let made = make(&self.reach.names(), self.lives.life, Timestamp::now())?;
+    fn substitute(&self) -> Result<CertificateState, CertificateError> {
+        let generated = generate(&self.reach.names(), self.timing.validity, Timestamp::now())?;
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(memory.as_ref().map_or_else(|| Kept::fresh(made.clone()), |served| served.begun(made.clone())))
+        Ok(memory.as_ref().map_or_else(
+            || CertificateState::first(generated.clone()),
+            |served| served.with_successor(generated.clone()),
+        ))
     }
 }
 
-fn first(kept: &Kept) -> Secret {
+fn new_secret(state: &CertificateState) -> Secret {
     let labels = BTreeMap::from([("app.kubernetes.io/name".to_owned(), installation::NAME.to_owned())]);
     let metadata = ObjectMeta { name: Some(SECRET.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
     let mut secret = Secret { metadata, type_: Some("kubernetes.io/tls".to_owned()), ..Secret::default() };
-    kept.write(&mut secret);
+    state.write(&mut secret);
     secret
 }

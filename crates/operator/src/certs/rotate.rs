@@ -8,81 +8,88 @@ use steersman_runtime::leader::Fence;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use crate::certs::decide::{Step, step};
-use crate::certs::generation::make;
-use crate::certs::kept::Kept;
-use crate::certs::{CertificateError, Certificates, RETRY_INTERVAL, SECRET, Shared, check};
+use crate::certs::decide::{RotationStep, next_step};
+use crate::certs::generation::generate;
+use crate::certs::state::CertificateState;
+use crate::certs::{CertificateError, Certificates, CertificatesInner, RETRY_INTERVAL, SECRET, check};
 
 impl Certificates {
     /// Rotates whenever it is due, until `stop`.
-    pub async fn keep(&self, fence: Fence, stop: CancellationToken) {
-        let shared = &self.shared;
-        let writer = fence.around(&shared.server.client);
-        let mut passes = shared.passes.subscribe();
+    pub async fn rotate(&self, fence: Fence, stop: CancellationToken) {
+        let inner = &self.inner;
+        let writer = fence.around(&inner.server.client);
+        let mut syncs = inner.syncs.subscribe();
         let work = async {
             loop {
-                passes.mark_unchanged();
-                let wait = match shared.advance(&writer).await {
+                syncs.mark_unchanged();
+                let wait = match inner.advance(&writer).await {
                     Ok(true) => continue,
-                    Ok(false) => shared.lives.check,
+                    Ok(false) => inner.timing.check,
                     Err(error) => {
-                        tracing::info!(%error, "the webhook certificate is not rotated yet");
+                        tracing::info!(%error, "the rotation of the webhook certificate cannot continue; retrying");
                         RETRY_INTERVAL
                     }
                 };
-                tokio::select! { _ = passes.changed() => {}, () = time::sleep(wait) => {} }
+                tokio::select! { _ = syncs.changed() => {}, () = time::sleep(wait) => {} }
             }
         };
         tokio::select! { () = stop.cancelled() => {}, () = work => {} }
     }
 }
 
-impl Shared {
+impl CertificatesInner {
     /// Takes one step; false: none is due.
     async fn advance(&self, writer: &Client) -> Result<bool, CertificateError> {
         let found = self.server.call(self.secrets().get_opt(SECRET)).await.map_err(CertificateError::Read)?;
         // `follow` creates a missing Secret and replaces an unusable one.
         let Some(secret) = found else { return Ok(false) };
-        let Ok(kept) = Kept::read(&secret) else { return Ok(false) };
+        let Ok(state) = CertificateState::read(&secret) else { return Ok(false) };
         let (names, now) = (self.reach.names(), Timestamp::now());
-        match step(&kept, &names, &self.lives, now) {
-            Step::Nothing => return Ok(false),
-            Step::Begin(because) => {
-                let begun = kept.begun(make(&names, self.lives.life, now)?);
-                self.write(writer, secret, &begun).await?;
-                tracing::info!(because, "rotating the webhook certificate: its new CA goes into the bundles");
+        match next_step(&state, &names, &self.timing, now) {
+            RotationStep::Wait => return Ok(false),
+            RotationStep::Begin(cause) => {
+                let rotating = state.with_successor(generate(&names, self.timing.validity, now)?);
+                self.write(writer, secret, &rotating).await?;
+                tracing::info!(cause, "rotating the webhook certificate: adding the new CA to the bundles");
             }
-            Step::Turn => {
-                self.everywhere(&kept).await?;
+            RotationStep::Activate => {
+                self.check_bundles(&state).await?;
                 // A certificate that no client trusts is replaced without delay.
-                if check::holds(&kept.leaf.certificate, &kept.bundle, &names, now).is_ok() {
-                    time::sleep(self.lives.settle).await;
+                if check::verify(&state.leaf.certificate, &state.bundle, &names, now).is_ok() {
+                    time::sleep(self.timing.settle).await;
                     // A CRD or a webhook configuration may have been created or changed in the meantime.
-                    self.everywhere(&kept).await?;
+                    self.check_bundles(&state).await?;
                 }
-                self.write(writer, secret, &kept.turned(Timestamp::now())).await?;
-                tracing::info!("rotating the webhook certificate: all bundles have its CA, the new one is served");
+                self.write(writer, secret, &state.activated(Timestamp::now())).await?;
+                tracing::info!(
+                    "rotating the webhook certificate: all bundles have the new CA, serving the new certificate"
+                );
             }
-            Step::Retire => {
-                self.write(writer, secret, &kept.retired()).await?;
-                tracing::info!("rotated the webhook certificate: the CA before is trusted no longer");
+            RotationStep::Retire => {
+                self.write(writer, secret, &state.retired()).await?;
+                tracing::info!("rotated the webhook certificate: removed the old CA from the bundles");
             }
         }
         Ok(true)
     }
 
     /// Fails unless every object that names this operator has the bundle, which `follow` sets.
-    async fn everywhere(&self, kept: &Kept) -> Result<(), CertificateError> {
-        let bundle = kept.ca_bundle();
-        match self.held().await?.iter().find(|held| !held.holds(&bundle)) {
-            Some(held) => Err(CertificateError::NotEverywhere(held.holder)),
+    async fn check_bundles(&self, state: &CertificateState) -> Result<(), CertificateError> {
+        let bundle = state.ca_bundle();
+        match self.targets().await?.iter().find(|observed| !observed.has(&bundle)) {
+            Some(observed) => Err(CertificateError::BundleMissing(observed.target)),
             None => Ok(()),
         }
     }
 
     /// Replaces the Secret as it was read. A write in between makes this one fail with a conflict.
-    async fn write(&self, writer: &Client, mut secret: Secret, kept: &Kept) -> Result<(), CertificateError> {
-        kept.write(&mut secret);
+    async fn write(
+        &self,
+        writer: &Client,
+        mut secret: Secret,
+        state: &CertificateState,
+    ) -> Result<(), CertificateError> {
+        state.write(&mut secret);
         let secrets: Api<Secret> = Api::namespaced(writer.clone(), &self.reach.namespace);
         let replaced = self.server.call(secrets.replace(SECRET, &PostParams::default(), &secret)).await;
         replaced.map(|_| ()).map_err(CertificateError::Write)

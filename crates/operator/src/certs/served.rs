@@ -7,17 +7,17 @@ use rustls::sign::CertifiedKey;
 
 /// Handshakes fail until the first certificate is set. A new certificate leaves open connections alone.
 #[derive(Debug, Default)]
-pub struct Served {
+pub struct ServedCertificate {
     current: RwLock<Option<Arc<CertifiedKey>>>,
 }
 
-impl Served {
-    pub fn put(&self, key: CertifiedKey) {
+impl ServedCertificate {
+    pub fn set(&self, key: CertifiedKey) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(key));
     }
 }
 
-impl ResolvesServerCert for Served {
+impl ResolvesServerCert for ServedCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -12,30 +12,30 @@ use steersman_api::crds::{self, Options};
 use steersman_runtime::client::{CallError, Server};
 use tokio::time;
 
-use crate::crds::live::{self, Live};
+use crate::crds::live::{self, LiveCrd};
 use crate::crds::objects::resource;
-use crate::crds::target::{self, Given};
+use crate::crds::target::{self, TargetFlags};
 use crate::crds::{CrdsError, MANAGER, wanted};
 
-const RIGHTS: &str = "get, create and patch customresourcedefinitions of apiextensions.k8s.io";
+const NEEDED_PERMISSIONS: &str = "get, create and patch customresourcedefinitions of apiextensions.k8s.io";
 
 /// Attempts that may end in a conflict with another writer.
-const MOST_TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Poll interval, short because the API server establishes a CRD quickly.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Applies the CRDs of `families` (an empty list means all), then waits at most `wait` until they are established. `say` gets
 /// the line about each as soon as it is applied.
 pub async fn apply(
     server: &Server,
     families: &[Family],
-    given: &Given,
+    flags: &TargetFlags,
     wait: Duration,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), CrdsError> {
     for family in wanted(families) {
-        say(&apply_one(server, *family, given).await?);
+        say(&apply_one(server, *family, flags).await?);
     }
     let deadline = Instant::now() + wait;
     for family in wanted(families) {
@@ -46,14 +46,14 @@ pub async fn apply(
     Ok(())
 }
 
-async fn apply_one(server: &Server, family: Family, given: &Given) -> Result<String, CrdsError> {
+async fn apply_one(server: &Server, family: Family, flags: &TargetFlags) -> Result<String, CrdsError> {
     let (crd, params) = (family.crd_name(), PatchParams::apply(MANAGER));
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let before = read(server, family).await?;
         if let Some(before) = &before {
             refuse_unknown(family, before)?;
         }
-        let options = Options { conversion: Some(conversion(before.as_ref(), given)) };
+        let options = Options { conversion: Some(conversion(before.as_ref(), flags)) };
         let manifest = crds::manifest(&crds::crd(family, &options)?)?;
         if let Some(patch) = before.as_ref().and_then(|before| retargeted(before, &manifest)) {
             match server.call(live::api(server).patch(crd, &params, &Patch::Merge(patch))).await {
@@ -63,7 +63,7 @@ async fn apply_one(server: &Server, family: Family, given: &Given) -> Result<Str
             }
         }
         match server.call(live::api(server).patch(crd, &params.clone().force(), &Patch::Apply(&manifest))).await {
-            Ok(object) => return Ok(line(server, family, before.as_ref(), &Live { object }).await),
+            Ok(object) => return Ok(line(server, family, before.as_ref(), &LiveCrd { object }).await),
             Err(CallError::Answered { code: 409, .. }) => continue,
             Err(cause) => return Err(failed(family, cause)),
         }
@@ -72,15 +72,15 @@ async fn apply_one(server: &Server, family: Family, given: &Given) -> Result<Str
 }
 
 fn failed(family: Family, cause: CallError) -> CrdsError {
-    CrdsError::Call { doing: format!("apply {}", family.crd_name()), rights: RIGHTS, cause }
+    CrdsError::Call { doing: format!("apply {}", family.crd_name()), permissions: NEEDED_PERMISSIONS, cause }
 }
 
-async fn read(server: &Server, family: Family) -> Result<Option<Live>, CrdsError> {
+async fn read(server: &Server, family: Family) -> Result<Option<LiveCrd>, CrdsError> {
     live::read(server, family).await.map_err(|cause| failed(family, cause))
 }
 
-/// Refuses a CRD with objects of an unknown version. The API server would refuse it as well, without saying what to do.
-fn refuse_unknown(family: Family, before: &Live) -> Result<(), CrdsError> {
+/// Refuses a CRD with objects of an unknown version. The API server would refuse it as well, without a remedy.
+fn refuse_unknown(family: Family, before: &LiveCrd) -> Result<(), CrdsError> {
     let known = family.served_versions();
     let unknown: Vec<_> = before.stored().into_iter().filter(|version| !known.contains(version)).collect();
     if unknown.is_empty() {
@@ -91,20 +91,20 @@ fn refuse_unknown(family: Family, before: &Live) -> Result<(), CrdsError> {
 
 /// The `clientConfig` to apply: that of the flags, else that of the last `--apply`, else the default. A bundle that an
 /// earlier `--apply` set is applied again while the server is the same.
-fn conversion(before: Option<&Live>, given: &Given) -> WebhookClientConfig {
-    let live = before.and_then(Live::converter);
-    let chosen = before.is_some_and(Live::is_chosen);
+fn conversion(before: Option<&LiveCrd>, flags: &TargetFlags) -> WebhookClientConfig {
+    let live = before.and_then(LiveCrd::converter);
+    let chosen = before.is_some_and(LiveCrd::is_chosen);
     let kept = live.clone().filter(|_| chosen).map(|live| WebhookClientConfig { ca_bundle: None, ..live });
-    let target = given.target.clone().or(kept).unwrap_or_else(target::default);
+    let target = flags.target.clone().or(kept).unwrap_or_else(target::default);
     // An apply without a bundle that we own would remove it; a bundle of another manager must not be applied.
-    let ours = before.is_some_and(Live::is_bundle_applied);
+    let ours = before.is_some_and(LiveCrd::is_bundle_applied);
     let bundle = live.filter(|live| ours && target::same(live, &target)).and_then(|live| live.ca_bundle);
-    WebhookClientConfig { ca_bundle: given.bundle.clone().or(bundle), ..target }
+    WebhookClientConfig { ca_bundle: flags.bundle.clone().or(bundle), ..target }
 }
 
 /// The patch that must precede the apply if the live CRD names another converter: an apply removes only fields that it owns,
 /// and would leave a Service next to a URL, the bundle of another certificate, or a webhook next to the strategy None.
-fn retargeted(before: &Live, manifest: &Value) -> Option<Value> {
+fn retargeted(before: &LiveCrd, manifest: &Value) -> Option<Value> {
     let live = before.converter()?;
     let wanted = manifest.pointer("/spec/conversion/webhook/clientConfig");
     let conversion = match wanted {
@@ -126,7 +126,7 @@ fn retargeted(before: &Live, manifest: &Value) -> Option<Value> {
 }
 
 /// The line about one applied CRD, with notes for its owner.
-async fn line(server: &Server, family: Family, before: Option<&Live>, after: &Live) -> String {
+async fn line(server: &Server, family: Family, before: Option<&LiveCrd>, after: &LiveCrd) -> String {
     let done = match before {
         None => "created",
         Some(before) if before.generation() == after.generation() => "unchanged",
@@ -137,38 +137,38 @@ async fn line(server: &Server, family: Family, before: Option<&Live>, after: &Li
     if let Some(client) = &client {
         text.push_str(&format!(", converted by {}", target::describe(client)));
     }
-    let earlier = before.and_then(Live::converter);
+    let earlier = before.and_then(LiveCrd::converter);
     if let Some(earlier) = earlier.filter(|earlier| client.as_ref().is_some_and(|now| !target::same(earlier, now))) {
-        text.push_str(&format!(", before by {}", target::describe(&earlier)));
+        text.push_str(&format!(", previously by {}", target::describe(&earlier)));
     }
-    let mut note = |said: String| text.push_str(&format!("\n  note: {said}"));
+    let mut note = |note: String| text.push_str(&format!("\n  note: {note}"));
     if !after.outdated().is_empty() {
         note(format!(
-            "objects stored as {} can be read again once the operator converts them; it then stores them as {}",
+            "objects stored as {} can be read only while the operator converts them; it migrates them to {}",
             after.outdated().join(" and "),
             after.storage()
         ));
     }
-    if let Some(keeper) = after.keeper() {
+    if let Some(tool) = after.managing_tool() {
         note(format!(
-            "the CRD belongs to {keeper}, whose next update may put its own CRD back, and whose removal may delete the CRD \
-             with all objects; take the CRD out of it"
+            "the CRD is managed by {tool}: its next update may replace this CRD with its own, and its removal may delete the \
+             CRD with all objects; remove the CRD from it"
         ));
     }
     if family == Family::Va
-        && let Some(said) = first_generation(server, after).await
+        && let Some(text) = first_generation(server, after).await
     {
-        note(said);
+        note(text);
     }
     text
 }
 
 /// The note about objects of the first VariantAutoscaling operator, which have the same version and other fields. Errors are
 /// ignored: the note is optional.
-async fn first_generation(server: &Server, crd: &Live) -> Option<String> {
-    const LOOKED_AT: u32 = 500;
+async fn first_generation(server: &Server, crd: &LiveCrd) -> Option<String> {
+    const MAX_LISTED: u32 = 500;
     let api: Api<DynamicObject> = Api::all_with(server.client.clone(), &resource(Family::Va, crd.storage()));
-    let list = server.call(api.list(&ListParams::default().limit(LOOKED_AT))).await.ok()?;
+    let list = server.call(api.list(&ListParams::default().limit(MAX_LISTED))).await.ok()?;
     let old = list.items.iter().filter(|object| object.data.pointer("/spec/modelProfile").is_some());
     let names: Vec<String> = old
         .map(|object| {
@@ -180,8 +180,8 @@ async fn first_generation(server: &Server, crd: &Live) -> Option<String> {
     let (first, more) = (names.first()?, names.len() - 1);
     let others = if more == 0 { String::new() } else { format!(" and {more} more") };
     Some(format!(
-        "{first}{others} are of the first generation (spec.modelProfile): they stay readable and can be deleted, but are \
-         not scaled; write one VariantAutoscaling per accelerator, with scaleTargetRef and variantProfile, in their place"
+        "first-generation objects (spec.modelProfile): {first}{others}. They can be read and deleted, but are not scaled; \
+         replace each by one VariantAutoscaling per accelerator, with scaleTargetRef and variantProfile"
     ))
 }
 
@@ -192,13 +192,13 @@ async fn established(server: &Server, family: Family, deadline: Instant, limit: 
         if live.condition("Established").is_some_and(|(holds, _)| holds) {
             return Ok(());
         }
-        if let Some((false, said)) = live.condition("NamesAccepted") {
-            return Err(CrdsError::NamesTaken { crd, said: said.to_owned() });
+        if let Some((false, message)) = live.condition("NamesAccepted") {
+            return Err(CrdsError::NamesTaken { crd, answer: message.to_owned() });
         }
         if Instant::now() >= deadline {
-            let said = live.condition("Established").map_or("nothing yet", |(_, said)| said).to_owned();
-            return Err(CrdsError::NotEstablished { crd, said, limit });
+            let answer = live.condition("Established").map_or("no condition yet", |(_, message)| message).to_owned();
+            return Err(CrdsError::NotEstablished { crd, answer, limit });
         }
-        time::sleep(LOOK_AGAIN).await;
+        time::sleep(POLL_INTERVAL).await;
     }
 }

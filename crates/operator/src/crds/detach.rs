@@ -8,31 +8,31 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_runtime::client::{CallError, Server};
 
-use crate::crds::live::{self, Live};
-use crate::crds::migrate::{Migrated, migrate};
+use crate::crds::live::{self, LiveCrd};
+use crate::crds::migrate::{Migration, migrate};
 use crate::crds::objects::{Pages, resource};
-use crate::crds::target::{self, Given};
+use crate::crds::target::{self, TargetFlags};
 use crate::crds::{CrdsError, MANAGER, WEBHOOK_SERVICE, wanted};
 
-const RIGHTS: &str = "get and patch customresourcedefinitions and customresourcedefinitions/status of \
+const NEEDED_PERMISSIONS: &str = "get and patch customresourcedefinitions and customresourcedefinitions/status of \
                       apiextensions.k8s.io, and list and patch the objects in them";
 
-const MOST_TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Finalizer that NVIDIA's operator sets on every request. Only an operator removes it: without one the object could never
 /// be deleted. NVIDIA's operator sets it again if it runs.
 const FINALIZER: &str = "nvidia.com/finalizer";
 
-/// Detaches the CRDs of `families`; an empty list means all. The converter named in `given` counts as ours.
+/// Detaches the CRDs of `families`; an empty list means all. The converter named in `flags` counts as ours.
 pub async fn detach(
     server: &Server,
     families: &[Family],
-    given: &Given,
+    flags: &TargetFlags,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), CrdsError> {
     let mut attached = Vec::new();
     for family in wanted(families) {
-        match reason_to_skip(*family, read(server, *family).await?.as_ref(), given) {
+        match reason_to_skip(*family, read(server, *family).await?.as_ref(), flags) {
             None => attached.push(*family),
             Some(reason) => say(&format!("{}: {reason}", family.crd_name())),
         }
@@ -44,26 +44,26 @@ pub async fn detach(
     }
     for family in attached {
         if let released @ 1.. = release(server, family).await? {
-            say(&format!("{}: took {FINALIZER} off {released} objects", family.crd_name()));
+            say(&format!("{}: removed the finalizer {FINALIZER} from {released} objects", family.crd_name()));
         }
-        say(&format!("{}: {}", family.crd_name(), cut_off(server, family).await?));
+        say(&format!("{}: {}", family.crd_name(), detach_one(server, family).await?));
     }
     Ok(())
 }
 
-async fn read(server: &Server, family: Family) -> Result<Option<Live>, CrdsError> {
+async fn read(server: &Server, family: Family) -> Result<Option<LiveCrd>, CrdsError> {
     live::read(server, family).await.map_err(|cause| failed(family, cause))
 }
 
 fn failed(family: Family, cause: CallError) -> CrdsError {
-    CrdsError::Call { doing: format!("detach {}", family.crd_name()), rights: RIGHTS, cause }
+    CrdsError::Call { doing: format!("detach {}", family.crd_name()), permissions: NEEDED_PERMISSIONS, cause }
 }
 
 /// None if the CRD names our converter, and is to be detached.
-fn reason_to_skip(family: Family, live: Option<&Live>, given: &Given) -> Option<String> {
+fn reason_to_skip(family: Family, live: Option<&LiveCrd>, flags: &TargetFlags) -> Option<String> {
     let Some(live) = live else { return Some("not installed".to_owned()) };
-    let Some(client) = live.converter() else { return Some("needs no operator; nothing to detach".to_owned()) };
-    let ours = match &given.target {
+    let Some(client) = live.converter() else { return Some("has no conversion webhook; nothing to detach".to_owned()) };
+    let ours = match &flags.target {
         Some(target) => target::same(target, &client),
         None => {
             let named = client.service.as_ref().is_some_and(|service| service.name == WEBHOOK_SERVICE);
@@ -71,16 +71,16 @@ fn reason_to_skip(family: Family, live: Option<&Live>, given: &Given) -> Option<
         }
     };
     if !ours {
-        let who = target::describe(&client);
+        let server = target::describe(&client);
         return Some(format!(
-            "left alone: it is converted by {who}, not by Steersman; if that is its webhook, name it with --webhook-service \
+            "skipped: its conversion webhook is {server}, not Steersman's; if it is Steersman's, name it with --webhook-service \
              and --webhook-namespace, or with --webhook-url"
         ));
     }
     if live.storage() != family.storage_version() {
         let storage = live.storage();
         return Some(format!(
-            "left alone: it stores {storage}, which is not Steersman's CRD; run `steersman crds --apply` first"
+            "skipped: its storage version is {storage}, so it is not Steersman's CRD; run `steersman crds --apply` first"
         ));
     }
     None
@@ -90,11 +90,13 @@ fn reason_to_skip(family: Family, live: Option<&Live>, given: &Given) -> Option<
 async fn migrate_all(server: &Server, family: Family) -> Result<Option<String>, CrdsError> {
     let (crd, storage) = (family.crd_name(), family.storage_version());
     match migrate(server, family).await {
-        Ok(Migrated::Settled) => Ok(None),
-        Ok(Migrated::Done { objects, from }) => {
-            Ok(Some(format!("{objects} objects stored as {storage}, none as {} any more", from.join(" or "))))
+        Ok(Migration::NotNeeded) => Ok(None),
+        Ok(Migration::Done { objects, from }) => {
+            Ok(Some(format!("{objects} objects are stored as {storage}, none as {}", from.join(" or "))))
         }
-        Ok(Migrated::Left(left)) => Err(CrdsError::Left { crd, storage, count: left.count, left: left.to_string() }),
+        Ok(Migration::Incomplete(left)) => {
+            Err(CrdsError::Incomplete { crd, storage, count: left.count, examples: left.to_string() })
+        }
         Err(cause) => Err(CrdsError::Migrate { cause }),
     }
 }
@@ -127,7 +129,7 @@ async fn release_one(
     let resource = resource(family, family.storage_version());
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &namespace, &resource);
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let kept: Vec<_> = object.finalizers().iter().filter(|name| *name != FINALIZER).collect();
         let patch = json!({ "metadata": { "resourceVersion": object.resource_version(), "finalizers": kept } });
         match server.call(api.patch_metadata(&name, &PatchParams::apply(MANAGER), &Patch::Merge(patch))).await {
@@ -146,9 +148,9 @@ async fn release_one(
 }
 
 /// Detaches the CRD in a single write.
-async fn cut_off(server: &Server, family: Family) -> Result<String, CrdsError> {
+async fn detach_one(server: &Server, family: Family) -> Result<String, CrdsError> {
     let crd = family.crd_name();
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let Some(live) = read(server, family).await? else { return Ok("not installed".to_owned()) };
         if !live.outdated().is_empty() {
             return Err(CrdsError::Busy { crd });
@@ -167,7 +169,7 @@ async fn cut_off(server: &Server, family: Family) -> Result<String, CrdsError> {
         match server.call(live::api(server).patch(crd, &PatchParams::apply(MANAGER), &Patch::Merge(patch))).await {
             Ok(_) => {
                 let gone = unserved.join(" and ");
-                return Ok(format!("detached; served as {storage} only, no more as {gone}"));
+                return Ok(format!("detached; served as {storage} only, no longer as {gone}"));
             }
             Err(CallError::Answered { code: 409, .. }) => {}
             Err(cause) => return Err(failed(family, cause)),
@@ -180,13 +182,13 @@ async fn cut_off(server: &Server, family: Family) -> Result<String, CrdsError> {
 mod tests {
     use super::*;
 
-    fn live(conversion: &Value, storage: &str) -> Live {
+    fn live(conversion: &Value, storage: &str) -> LiveCrd {
         let versions: Vec<_> = ["v1alpha1", "v1alpha2"]
             .map(|name| json!({ "name": name, "served": true, "storage": name == storage }))
             .into();
         let object = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": { "name": "x" }, "spec": { "versions": versions, "conversion": conversion } });
-        Live { object: serde_json::from_value(object).unwrap() }
+        LiveCrd { object: serde_json::from_value(object).unwrap() }
     }
 
     fn by(service: &str) -> Value {
@@ -194,24 +196,25 @@ mod tests {
         json!({ "strategy": "Webhook", "webhook": { "clientConfig": client } })
     }
 
-    fn said(live: Option<&Live>, given: &Given) -> String {
-        reason_to_skip(Family::Llsd, live, given).unwrap_or_else(|| "attached".to_owned())
+    fn reason(live: Option<&LiveCrd>, flags: &TargetFlags) -> String {
+        reason_to_skip(Family::Llsd, live, flags).unwrap_or_else(|| "attached".to_owned())
     }
 
     #[test]
     fn only_own_conversion_is_detached() {
-        let nothing = Given::default();
-        assert_eq!(said(None, &nothing), "not installed");
-        assert_eq!(said(Some(&live(&by(WEBHOOK_SERVICE), "v1alpha2")), &nothing), "attached");
+        let nothing = TargetFlags::default();
+        assert_eq!(reason(None, &nothing), "not installed");
+        assert_eq!(reason(Some(&live(&by(WEBHOOK_SERVICE), "v1alpha2")), &nothing), "attached");
         let none = json!({ "strategy": "None" });
-        assert_eq!(said(Some(&live(&none, "v1alpha2")), &nothing), "needs no operator; nothing to detach");
+        assert_eq!(reason(Some(&live(&none, "v1alpha2")), &nothing), "has no conversion webhook; nothing to detach");
         let foreign = live(&by("webhook-service"), "v1alpha2");
         assert!(
-            said(Some(&foreign), &nothing).starts_with("left alone: it is converted by Service n/webhook-service,")
+            reason(Some(&foreign), &nothing)
+                .starts_with("skipped: its conversion webhook is Service n/webhook-service,")
         );
-        let named = Given { target: foreign.converter(), bundle: None };
-        assert_eq!(said(Some(&foreign), &named), "attached");
-        let older = said(Some(&live(&by(WEBHOOK_SERVICE), "v1alpha1")), &nothing);
-        assert!(older.starts_with("left alone: it stores v1alpha1"), "{older}");
+        let named = TargetFlags { target: foreign.converter(), bundle: None };
+        assert_eq!(reason(Some(&foreign), &named), "attached");
+        let older = reason(Some(&live(&by(WEBHOOK_SERVICE), "v1alpha1")), &nothing);
+        assert!(older.starts_with("skipped: its storage version is v1alpha1"), "{older}");
     }
 }

@@ -11,40 +11,41 @@ use crate::crds::migrate::MigrateError;
 pub enum CrdsError {
     #[error(transparent)]
     Crd(#[from] CrdError),
-    #[error("cannot {doing}: {cause}{}", needed(cause, rights))]
-    Call { doing: String, rights: &'static str, cause: CallError },
+    #[error("cannot {doing}: {cause}{}", permission_hint(cause, permissions))]
+    Call { doing: String, permissions: &'static str, cause: CallError },
     #[error(
-        "{crd} may hold objects stored as {unknown}, a version that Steersman does not know: its own CRD would make them \
-         unreadable, so nothing was changed; store those objects in one of {known} with the program that installed the CRD, \
-         take {unknown} out of its status.storedVersions, then run this again"
+        "{crd} may have objects stored as {unknown}, a version that Steersman does not support. Its CRD would make them \
+         unreadable, so nothing was changed. Store those objects as one of {known} with the program that installed the CRD, \
+         remove {unknown} from status.storedVersions of the CRD, then run this command again"
     )]
     UnknownStored { crd: &'static str, unknown: String, known: String },
-    #[error("{crd} is written by somebody else at the same time; run this again")]
+    #[error("another program kept changing {crd} at the same time; run this command again")]
     Busy { crd: &'static str },
-    #[error("{crd} vanished while it was waited for; run this again")]
+    #[error("{crd} was deleted before it was established; run this command again")]
     Vanished { crd: &'static str },
     #[error(
-        "{crd} was applied, but the API server does not take its names: {said}; remove the CRD that has them already"
+        "{crd} was applied, but the API server does not accept its names: {answer}; remove the other CRD that has them"
     )]
-    NamesTaken { crd: &'static str, said: String },
+    NamesTaken { crd: &'static str, answer: String },
     #[error(
-        "{crd} was applied, but is not established after {} s (the API server says: {said}); look at it with \
-         `kubectl describe crd {crd}`, or wait for longer with --wait SECONDS", limit.as_secs()
+        "{crd} was applied, but is not established after {} s. The API server reports: {answer}. See `kubectl describe crd \
+         {crd}`, or wait longer with --wait SECONDS", limit.as_secs()
     )]
-    NotEstablished { crd: &'static str, said: String, limit: Duration },
+    NotEstablished { crd: &'static str, answer: String, limit: Duration },
     #[error("{cause}{}; no CRD was detached", advice(cause))]
     Migrate { cause: MigrateError },
     #[error(
-        "{count} objects of {crd} cannot be stored as {storage} ({left}); mend the cause and run this again; \
-         no CRD was detached"
+        "{count} objects of {crd} cannot be stored as {storage}: {examples}. No CRD was detached. Fix the cause and run this \
+         command again"
     )]
-    Left { crd: &'static str, storage: &'static str, count: usize, left: String },
+    Incomplete { crd: &'static str, storage: &'static str, count: usize, examples: String },
 }
 
-pub(crate) fn needed(cause: &CallError, rights: &str) -> String {
+/// The end of a message about a call that was forbidden.
+pub(crate) fn permission_hint(cause: &CallError, permissions: &str) -> String {
     match cause {
         CallError::Answered { code: 403, .. } => {
-            format!("; this needs the right to {rights}: run it as an administrator of the cluster")
+            format!("; this command needs permission to {permissions}: run it as a cluster administrator")
         }
         _ => String::new(),
     }
@@ -55,10 +56,10 @@ fn advice(cause: &MigrateError) -> &'static str {
     match cause {
         MigrateError::NoneConverted { .. }
         | MigrateError::List { cause: CallError::Answered { code: 500.., .. } | CallError::TooSlow { .. }, .. } => {
-            "; some objects are stored in an older version and can only be read while the operator converts them: start \
-             it, wait until it is ready, and run this again"
+            "; some objects are stored in an older version and can be read only while the operator converts them: start \
+             it, wait until it is ready, and run this command again"
         }
-        MigrateError::Changed { .. } => "; run this again",
+        MigrateError::Changed { .. } => "; run this command again",
         _ => "",
     }
 }

@@ -13,7 +13,7 @@ use crate::crds::MANAGER;
 
 /// A CRD, held as JSON: a write must not lose fields that our types do not have.
 #[derive(Clone, Debug)]
-pub(super) struct Live {
+pub(super) struct LiveCrd {
     pub object: DynamicObject,
 }
 
@@ -21,9 +21,9 @@ pub(super) fn api(server: &Server) -> Api<DynamicObject> {
     Api::all_with(server.client.clone(), &ApiResource::erase::<CustomResourceDefinition>(&()))
 }
 
-pub(super) async fn read(server: &Server, family: Family) -> Result<Option<Live>, CallError> {
+pub(super) async fn read(server: &Server, family: Family) -> Result<Option<LiveCrd>, CallError> {
     let found = server.call(api(server).get_opt(family.crd_name())).await?;
-    Ok(found.map(|object| Live { object }))
+    Ok(found.map(|object| LiveCrd { object }))
 }
 
 /// Whether an apply of `manager` owns the field at `pointer` into the `fieldsV1` of its managedFields entry.
@@ -35,7 +35,7 @@ pub(crate) fn is_applied(object: &DynamicObject, manager: &str, pointer: &str) -
     })
 }
 
-impl Live {
+impl LiveCrd {
     fn at(&self, pointer: &str) -> Option<&Value> {
         self.object.data.pointer(pointer)
     }
@@ -44,17 +44,17 @@ impl Live {
         self.at("/spec/versions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    fn named(&self, flag: &str) -> impl Iterator<Item = &str> {
+    fn versions_with(&self, flag: &str) -> impl Iterator<Item = &str> {
         let holds = move |version: &&Value| version.get(flag).and_then(Value::as_bool) == Some(true);
         self.versions().iter().filter(holds).filter_map(|version| version.get("name").and_then(Value::as_str))
     }
 
     pub fn served(&self) -> Vec<&str> {
-        self.named("served").collect()
+        self.versions_with("served").collect()
     }
 
     pub fn storage(&self) -> &str {
-        self.named("storage").next().unwrap_or_default()
+        self.versions_with("storage").next().unwrap_or_default()
     }
 
     /// Versions in which objects may be stored.
@@ -102,19 +102,19 @@ impl Live {
     /// Whether a condition is true, and its message.
     pub fn condition(&self, kind: &str) -> Option<(bool, &str)> {
         let conditions = self.at("/status/conditions").and_then(Value::as_array)?;
-        let said = conditions.iter().find(|condition| condition["type"] == kind)?;
-        Some((said["status"] == "True", said["message"].as_str().unwrap_or_default()))
+        let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+        Some((condition["status"] == "True", condition["message"].as_str().unwrap_or_default()))
     }
 
     /// The tool that manages this CRD, for a message.
-    pub fn keeper(&self) -> Option<String> {
+    pub fn managing_tool(&self) -> Option<String> {
         let (annotations, labels) = (self.object.annotations(), self.object.labels());
         if let Some(release) = annotations.get("meta.helm.sh/release-name") {
             let namespace = annotations.get("meta.helm.sh/release-namespace").map_or("?", String::as_str);
             return Some(format!("the Helm release {namespace}/{release}"));
         }
         if annotations.contains_key("argocd.argoproj.io/tracking-id") {
-            return Some("an application of Argo CD".to_owned());
+            return Some("an Argo CD application".to_owned());
         }
         if let Some(name) = labels.get("kustomize.toolkit.fluxcd.io/name") {
             return Some(format!("the Flux Kustomization {name}"));
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    fn live(metadata: Value) -> Live {
+    fn live(metadata: Value) -> LiveCrd {
         let mut object = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": { "name": "x" },
             "spec": {
@@ -148,18 +148,18 @@ mod tests {
         for (key, value) in metadata.as_object().unwrap() {
             object["metadata"][key] = value.clone();
         }
-        Live { object: serde_json::from_value(object).unwrap() }
+        LiveCrd { object: serde_json::from_value(object).unwrap() }
     }
 
     #[test]
     fn versions_conversion_and_conditions_are_read() {
-        let seen = live(json!({}));
-        assert_eq!(seen.served(), ["v1alpha1", "v1beta1"]);
-        assert_eq!((seen.storage(), seen.outdated()), ("v1beta1", vec!["v1alpha1"]));
-        assert_eq!(seen.converter().unwrap().url.as_deref(), Some("https://a/b"));
-        assert_eq!(seen.condition("Established"), Some((false, "not yet")));
-        assert_eq!(seen.condition("NamesAccepted"), None);
-        let mut none = seen;
+        let crd = live(json!({}));
+        assert_eq!(crd.served(), ["v1alpha1", "v1beta1"]);
+        assert_eq!((crd.storage(), crd.outdated()), ("v1beta1", vec!["v1alpha1"]));
+        assert_eq!(crd.converter().unwrap().url.as_deref(), Some("https://a/b"));
+        assert_eq!(crd.condition("Established"), Some((false, "not yet")));
+        assert_eq!(crd.condition("NamesAccepted"), None);
+        let mut none = crd;
         none.object.data["spec"]["conversion"]["strategy"] = json!("None");
         assert_eq!(none.converter(), None);
     }
@@ -185,12 +185,12 @@ mod tests {
         let cases = [
             (json!({}), None),
             (helm, Some("the Helm release d/dynamo")),
-            (json!({ "annotations": { "argocd.argoproj.io/tracking-id": "x" } }), Some("an application of Argo CD")),
+            (json!({ "annotations": { "argocd.argoproj.io/tracking-id": "x" } }), Some("an Argo CD application")),
             (json!({ "labels": { "kustomize.toolkit.fluxcd.io/name": "apps" } }), Some("the Flux Kustomization apps")),
             (json!({ "labels": { "olm.managed": "true" } }), Some("the Operator Lifecycle Manager")),
         ];
-        for (metadata, keeper) in cases {
-            assert_eq!(live(metadata).keeper().as_deref(), keeper);
+        for (metadata, tool) in cases {
+            assert_eq!(live(metadata).managing_tool().as_deref(), tool);
         }
     }
 }

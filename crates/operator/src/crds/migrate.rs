@@ -17,53 +17,53 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::crds::MANAGER;
-use crate::crds::live::{self, Live};
+use crate::crds::live::{self, LiveCrd};
 use crate::crds::objects::{Pages, resource};
-use crate::polling::sleep_until;
+use crate::polling::{backoff, sleep_until};
 
-/// Pause before the first retry: the webhook may only just be starting.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// Delay of the first retry: the webhook may only just be starting.
+const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Longest pause: an object that cannot be rewritten waits for a user to repair it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// Longest delay of a retry: an object that cannot be rewritten waits for a user to repair it.
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Objects rewritten at a time: each makes the API server call the conversion webhook.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 /// Objects that a message names. The cause is usually the same for all.
-const MOST_NAMED: usize = 10;
+const MAX_EXAMPLES: usize = 10;
 
 #[derive(Debug)]
-pub enum Migrated {
+pub enum Migration {
     /// No object can be stored in another version, or the storage version of the CRD is not ours.
-    Settled,
+    NotNeeded,
     /// Every object is stored in the storage version, and `status.storedVersions` is updated.
     Done { objects: usize, from: Vec<String> },
     /// Some objects and `status.storedVersions` are unchanged.
-    Left(Left),
+    Incomplete(Unmigrated),
 }
 
 /// Objects that could not be rewritten.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct Unmigrated {
     pub count: usize,
-    /// The first [`MOST_NAMED`] of them.
-    pub named: Vec<Named>,
+    /// The first [`MAX_EXAMPLES`] of them.
+    pub examples: Vec<UnmigratedObject>,
 }
 
 #[derive(Debug)]
-pub struct Named {
+pub struct UnmigratedObject {
     /// `namespace/name`.
     pub object: String,
     pub cause: CallError,
 }
 
-impl fmt::Display for Left {
+impl fmt::Display for Unmigrated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Named { object, cause }) in self.named.iter().enumerate() {
+        for (index, UnmigratedObject { object, cause }) in self.examples.iter().enumerate() {
             write!(f, "{}{object}: {cause}", if index == 0 { "" } else { "; " })?;
         }
-        match self.count - self.named.len() {
+        match self.count - self.examples.len() {
             0 => Ok(()),
             more => write!(f, "; and {more} more"),
         }
@@ -75,22 +75,22 @@ pub enum MigrateError {
     #[error("cannot read {crd}: {cause}")]
     Crd { crd: &'static str, cause: CallError },
     #[error(
-        "{crd} may hold objects stored as {from}, and nobody converts them (spec.conversion.strategy is None): stored anew \
-         as they are, they would lose what the new version does not know; attach the conversion with `steersman crds --apply`"
+        "{crd} may have objects stored as {from}, but no conversion webhook (spec.conversion.strategy is None); a migration \
+         would drop fields that the storage version does not have; attach the webhook with `steersman crds --apply`"
     )]
     NotConverted { crd: &'static str, from: String },
     #[error("{crd} stores {storage} but does not serve it; set served: true for it, or run `steersman crds --apply`")]
     NotServed { crd: &'static str, storage: String },
     #[error("cannot list the objects of {crd}: {cause}")]
     List { crd: &'static str, cause: CallError },
-    #[error("none of the objects of {crd} can be converted, {object} for one: {cause}")]
+    #[error("no object of {crd} can be converted, for example {object}: {cause}")]
     NoneConverted { crd: &'static str, object: String, cause: CallError },
-    #[error("cannot store the object {object} of {crd} anew: {cause}")]
+    #[error("cannot migrate {object} of {crd}: {cause}")]
     Object { crd: &'static str, object: String, cause: CallError },
-    #[error("{crd} was changed while its objects were stored anew; this begins again")]
+    #[error("{crd} changed while its objects were migrated")]
     Changed { crd: &'static str },
     #[error(
-        "all objects of {crd} are stored as {storage}, but the CRD cannot be told (status.storedVersions): {cause}"
+        "all objects of {crd} are stored as {storage}, but status.storedVersions of the CRD cannot be updated: {cause}"
     )]
     Shrink { crd: &'static str, storage: String, cause: CallError },
 }
@@ -105,13 +105,13 @@ pub fn rules() -> Vec<Rule> {
         namespaced: false,
         why,
     };
-    let why = "store objects of an older version anew, unchanged";
+    let why = "rewrite objects that are stored in an older version";
     let patched = versioned().map(|family| Rule::namespaced(family.group(), status(family), &["patch"], why));
     let why = "find the objects that may be stored in an older version";
     let listed = versioned().map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], why));
-    let why = "notice that objects may be stored in an older version";
+    let why = "detect that objects may be stored in an older version";
     let watched = crd("customresourcedefinitions", names.clone(), &["get", "list", "watch"][..], why);
-    let why = "say that no object is any more";
+    let why = "remove older versions from status.storedVersions after the migration";
     let updated = crd("customresourcedefinitions/status", names, &["patch"][..], why);
     [watched, updated].into_iter().chain(listed).chain(patched).collect()
 }
@@ -144,18 +144,20 @@ async fn keep_one(server: &Server, family: Family) {
     let changes = watcher(api, named).default_backoff().touched_objects();
     let changes = changes.inspect_err(|error| tracing::warn!(crd = family.crd_name(), %error, "cannot watch the CRD"));
     let mut changes = std::pin::pin!(changes);
-    let mut again: Option<Duration> = None;
+    let mut failures: Option<u32> = None;
     loop {
+        let delay = failures.map(|failures| backoff(MIN_RETRY_INTERVAL, failures - 1, MAX_RETRY_INTERVAL));
+        let retry = delay.map(|delay| Instant::now() + delay);
         tokio::select! {
             change = changes.next() => match change {
-                Some(Ok(_)) => again = None,
+                Some(Ok(_)) => failures = None,
                 Some(Err(_)) => continue,
                 None => return,
             },
-            () = sleep_until(again.map(|pause| Instant::now() + pause)) => {}
+            () = sleep_until(retry) => {}
         }
         let settled = attempt(server, family).await;
-        again = (!settled).then(|| again.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
+        failures = (!settled).then(|| failures.unwrap_or_default().saturating_add(1));
     }
 }
 
@@ -163,78 +165,77 @@ async fn keep_one(server: &Server, family: Family) {
 async fn attempt(server: &Server, family: Family) -> bool {
     let crd = family.crd_name();
     match migrate(server, family).await {
-        Ok(Migrated::Settled) => return true,
-        Ok(Migrated::Done { objects, from }) => {
+        Ok(Migration::NotNeeded) => return true,
+        Ok(Migration::Done { objects, from }) => {
             let (from, to) = (from.join(","), family.storage_version());
-            tracing::info!(crd, objects, from, to, "stored all objects anew");
+            tracing::info!(crd, objects, from, to, "migrated all objects to the storage version");
             return true;
         }
-        Ok(Migrated::Left(left)) => {
-            for named in &left.named {
-                let (object, cause) = (&named.object, &named.cause);
-                tracing::warn!(crd, object, %cause, "cannot store this object anew; it is tried again, so mend the cause");
+        Ok(Migration::Incomplete(left)) => {
+            for UnmigratedObject { object, cause } in &left.examples {
+                tracing::warn!(crd, object, %cause, "cannot migrate this object to the storage version; fix the cause, the migration is retried");
             }
-            tracing::warn!(crd, objects = left.count, "some objects stay stored in an older version");
+            tracing::warn!(crd, objects = left.count, "some objects are still stored in an older version");
         }
-        Err(error) => tracing::warn!(crd, %error, "objects of an older version are not stored anew yet"),
+        Err(error) => tracing::warn!(crd, %error, "cannot migrate objects to the storage version; retrying"),
     }
     false
 }
 
 /// Rewrites all objects of a family if some may be stored in an older version. Safe to run at any time and to interrupt at
 /// any call; with nothing to do it reads the CRD alone.
-pub async fn migrate(server: &Server, family: Family) -> Result<Migrated, MigrateError> {
+pub async fn migrate(server: &Server, family: Family) -> Result<Migration, MigrateError> {
     let crd = family.crd_name();
-    let seen = live::read(server, family).await.map_err(|cause| MigrateError::Crd { crd, cause })?;
-    match seen {
+    let live = live::read(server, family).await.map_err(|cause| MigrateError::Crd { crd, cause })?;
+    match live {
         // A CRD with another storage version belongs to another operator, with another conversion.
-        Some(seen) if seen.storage() == family.storage_version() && !seen.outdated().is_empty() => {
-            rewrite_all(server, family, &seen).await
+        Some(live) if live.storage() == family.storage_version() && !live.outdated().is_empty() => {
+            rewrite_all(server, family, &live).await
         }
-        _ => Ok(Migrated::Settled),
+        _ => Ok(Migration::NotNeeded),
     }
 }
 
-async fn rewrite_all(server: &Server, family: Family, seen: &Live) -> Result<Migrated, MigrateError> {
-    let (crd, storage) = (family.crd_name(), seen.storage());
-    let from: Vec<String> = seen.outdated().into_iter().map(str::to_owned).collect();
-    if seen.converter().is_none() {
+async fn rewrite_all(server: &Server, family: Family, before: &LiveCrd) -> Result<Migration, MigrateError> {
+    let (crd, storage) = (family.crd_name(), before.storage());
+    let from: Vec<String> = before.outdated().into_iter().map(str::to_owned).collect();
+    if before.converter().is_none() {
         return Err(MigrateError::NotConverted { crd, from: from.join(" and ") });
     }
-    if !seen.served().contains(&storage) {
+    if !before.served().contains(&storage) {
         return Err(MigrateError::NotServed { crd, storage: storage.to_owned() });
     }
-    let mut readable = seen.served();
+    let mut readable = before.served();
     readable.sort_by_key(|version| *version != storage);
     let mut pages = Pages::new(server, family, readable);
-    let (mut objects, mut left) = (0, Left::default());
+    let (mut objects, mut left) = (0, Unmigrated::default());
     while let Some(page) = pages.next().await.map_err(|cause| MigrateError::List { crd, cause })? {
         if page.first {
-            (objects, left) = (0, Left::default());
+            (objects, left) = (0, Unmigrated::default());
         }
         objects += page.objects.len();
         let first = page.first;
         let rewrites = page.objects.into_iter().map(|object| rewrite(server, family, storage, object));
-        let mut rewrites = stream::iter(rewrites).buffer_unordered(AT_ONCE);
+        let mut rewrites = stream::iter(rewrites).buffer_unordered(CONCURRENCY);
         while let Some(rewritten) = rewrites.next().await {
             let Some(named) = rewritten? else { continue };
             left.count += 1;
-            if left.named.len() < MOST_NAMED {
-                left.named.push(named);
+            if left.examples.len() < MAX_EXAMPLES {
+                left.examples.push(named);
             }
         }
         // If the whole first page fails, the converter is the cause, and the next page would fail as well.
-        if first && left.count == objects && left.named.iter().all(|named| is_servers_fault(&named.cause)) {
-            let Some(Named { object, cause }) = left.named.pop() else { continue };
+        if first && left.count == objects && left.examples.iter().all(|named| is_servers_fault(&named.cause)) {
+            let Some(UnmigratedObject { object, cause }) = left.examples.pop() else { continue };
             return Err(MigrateError::NoneConverted { crd, object, cause });
         }
     }
     if left.count > 0 {
-        left.named.sort_by(|one, other| one.object.cmp(&other.object));
-        return Ok(Migrated::Left(left));
+        left.examples.sort_by(|one, other| one.object.cmp(&other.object));
+        return Ok(Migration::Incomplete(left));
     }
-    shrink(server, family, seen).await?;
-    Ok(Migrated::Done { objects, from })
+    shrink(server, family, before).await?;
+    Ok(Migration::Done { objects, from })
 }
 
 fn is_servers_fault(cause: &CallError) -> bool {
@@ -249,35 +250,35 @@ async fn rewrite(
     family: Family,
     storage: &str,
     object: PartialObjectMeta<DynamicObject>,
-) -> Result<Option<Named>, MigrateError> {
+) -> Result<Option<UnmigratedObject>, MigrateError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &namespace, &resource(family, storage));
     let named = format!("{namespace}/{name}");
     match server.call(api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(json!({})))).await {
         Ok(_) | Err(CallError::Answered { code: 404, .. }) => Ok(None),
         // An answer concerns this object alone: others may succeed.
-        Err(cause @ CallError::Answered { .. }) => Ok(Some(Named { object: named, cause })),
+        Err(cause @ CallError::Answered { .. }) => Ok(Some(UnmigratedObject { object: named, cause })),
         Err(cause) => Err(MigrateError::Object { crd: family.crd_name(), object: named, cause }),
     }
 }
 
 /// Removes the older versions from `status.storedVersions`, unless the CRD was replaced or changed in the meantime.
-async fn shrink(server: &Server, family: Family, seen: &Live) -> Result<(), MigrateError> {
+async fn shrink(server: &Server, family: Family, before: &LiveCrd) -> Result<(), MigrateError> {
     let crd = family.crd_name();
     let now = live::read(server, family).await.map_err(|cause| MigrateError::Crd { crd, cause })?;
     // Under another generation objects may have been stored in another version. Conditions may change: they do not count.
-    let Some(now) =
-        now.filter(|now| now.object.metadata.uid == seen.object.metadata.uid && now.generation() == seen.generation())
+    let Some(now) = now
+        .filter(|now| now.object.metadata.uid == before.object.metadata.uid && now.generation() == before.generation())
     else {
         return Err(MigrateError::Changed { crd });
     };
     let patch = json!({
         "metadata": { "resourceVersion": now.resource_version() },
-        "status": { "storedVersions": [seen.storage()] },
+        "status": { "storedVersions": [before.storage()] },
     });
     match server.call(live::api(server).patch_status(crd, &PatchParams::apply(MANAGER), &Patch::Merge(patch))).await {
         Ok(_) => Ok(()),
         Err(CallError::Answered { code: 409, .. }) => Err(MigrateError::Changed { crd }),
-        Err(cause) => Err(MigrateError::Shrink { crd, storage: seen.storage().to_owned(), cause }),
+        Err(cause) => Err(MigrateError::Shrink { crd, storage: before.storage().to_owned(), cause }),
     }
 }

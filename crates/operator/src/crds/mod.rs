@@ -15,7 +15,7 @@ use steersman_api::crds::{self, CrdError, Options};
 pub use apply::apply;
 pub use detach::detach;
 pub use error::CrdsError;
-pub use target::{Given, TargetError};
+pub use target::{TargetError, TargetFlags};
 
 pub const MANAGER: &str = "steersman/crds";
 
@@ -23,32 +23,32 @@ pub const MANAGER: &str = "steersman/crds";
 pub const WEBHOOK_SERVICE: &str = "steersman-webhook";
 
 const HEADER: &str = "\
-# Generated from the types in crates/api by `steersman crds`; do not edit. `cargo xtask check` fails where this file differs.
+# Generated from the types in crates/api by `steersman crds`; do not edit. `cargo xtask check` fails if this file differs.
 ";
 
 #[derive(Debug, thiserror::Error)]
-pub enum RenderError {
+pub enum CrdRenderError {
     #[error(transparent)]
     Crd(#[from] CrdError),
-    #[error("cannot write a CRD as YAML: {0}")]
+    #[error("cannot serialize a CRD as YAML: {0}")]
     Yaml(#[from] serde_saphyr::ser_error::Error),
-    #[error("cannot write the CRDs as JSON: {0}")]
+    #[error("cannot serialize the CRDs as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
 /// The CRDs of `families` as YAML documents; an empty list means every family with a CRD.
-pub fn yaml(families: &[Family], options: &Options) -> Result<String, RenderError> {
+pub fn yaml(families: &[Family], options: &Options) -> Result<String, CrdRenderError> {
     let documents = manifests(families, options)?.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
 }
 
-pub fn json(families: &[Family], options: &Options) -> Result<String, RenderError> {
+pub fn json(families: &[Family], options: &Options) -> Result<String, CrdRenderError> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": manifests(families, options)? });
     Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))
 }
 
 /// The file `deploy/crds/<name of the CRD>.yaml`.
-pub fn file(family: Family) -> Result<String, RenderError> {
+pub fn file(family: Family) -> Result<String, CrdRenderError> {
     Ok(format!("{HEADER}{}", yaml(&[family], &options())?))
 }
 

@@ -9,7 +9,7 @@ use steersman_runtime::client::{CallError, Server};
 const PAGE: u32 = 100;
 
 /// Restarts after an expired continue token. A token is valid for minutes, and a page takes seconds.
-const MOST_RESTARTS: usize = 5;
+const MAX_RESTARTS: usize = 5;
 
 pub(super) fn resource(family: Family, version: &str) -> ApiResource {
     let kind = GroupVersionKind::gvk(family.group(), version, family.kind());
@@ -61,7 +61,7 @@ impl<'a> Pages<'a> {
                     self.position = token.map_or(Position::End, Position::After);
                     return Ok(Some(Page { objects: list.items, first }));
                 }
-                Err(CallError::Answered { code: 410, .. }) if self.restarts < MOST_RESTARTS => {
+                Err(CallError::Answered { code: 410, .. }) if self.restarts < MAX_RESTARTS => {
                     self.restarts += 1;
                     self.position = Position::Start;
                 }
@@ -70,7 +70,7 @@ impl<'a> Pages<'a> {
                     self.failed.get_or_insert(error);
                     self.position = Position::Start;
                 }
-                // The error of the preferred version says more than that of the last one.
+                // The error of the preferred version is more specific than that of the last one.
                 Err(error) => return Err(self.failed.take().unwrap_or(error)),
             }
         }

@@ -15,21 +15,21 @@ const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    #[error("cannot read {}, given as --webhook-ca: {cause}", path.display())]
+    #[error("cannot read the file {} of --webhook-ca: {cause}", path.display())]
     Unreadable { path: PathBuf, cause: std::io::Error },
-    #[error("{}, given as --webhook-ca, holds no certificate; give a PEM file with a line {CERTIFICATE}", path.display())]
+    #[error("the file {} of --webhook-ca has no certificate; give a PEM file with a line {CERTIFICATE}", path.display())]
     NoCertificate { path: PathBuf },
 }
 
-/// The values of the flags. A missing part is taken from the live object.
+/// The values of the `--webhook-*` flags. A missing part is taken from the live object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
+pub struct TargetFlags {
     /// Never with a bundle.
     pub target: Option<WebhookClientConfig>,
     pub bundle: Option<ByteString>,
 }
 
-impl Given {
+impl TargetFlags {
     pub fn read(args: &ConverterArgs) -> Result<Self, TargetError> {
         let target = match (&args.url, &args.namespace, &args.service) {
             (Some(url), _, _) => Some(by_url(url)),
@@ -55,9 +55,9 @@ pub(super) fn default() -> WebhookClientConfig {
 }
 
 /// A URL without a path is that of the process, as in `steersman run --webhook-url`.
-fn by_url(given: &str) -> WebhookClientConfig {
-    let host = given.trim_start_matches("https://").trim_end_matches('/');
-    let url = if host.contains('/') { given.to_owned() } else { format!("https://{host}{PATH}") };
+fn by_url(text: &str) -> WebhookClientConfig {
+    let host = text.trim_start_matches("https://").trim_end_matches('/');
+    let url = if host.contains('/') { text.to_owned() } else { format!("https://{host}{PATH}") };
     WebhookClientConfig { url: Some(url), ..WebhookClientConfig::default() }
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn describe(client: &WebhookClientConfig) -> String {
     match (&client.service, &client.url) {
         (Some(service), _) => format!("Service {}/{}", service.namespace, service.name),
         (None, Some(url)) => url.clone(),
-        (None, None) => "nobody".to_owned(),
+        (None, None) => "no server".to_owned(),
     }
 }
 
@@ -113,25 +113,25 @@ mod tests {
 
     #[test]
     fn flags_name_service_or_url_with_defaults() {
-        let said = |args: &ConverterArgs| Given::read(args).unwrap().target.map(|client| describe(&client));
-        assert_eq!(said(&args(None, None, None)), None);
-        assert_eq!(said(&args(None, Some("models"), None)).as_deref(), Some("Service models/steersman-webhook"));
-        assert_eq!(said(&args(None, None, Some("own"))).as_deref(), Some("Service steersman-system/own"));
+        let server = |args: &ConverterArgs| TargetFlags::read(args).unwrap().target.map(|client| describe(&client));
+        assert_eq!(server(&args(None, None, None)), None);
+        assert_eq!(server(&args(None, Some("models"), None)).as_deref(), Some("Service models/steersman-webhook"));
+        assert_eq!(server(&args(None, None, Some("own"))).as_deref(), Some("Service steersman-system/own"));
         for url in ["https://10.0.0.1:9443/convert", "https://10.0.0.1:9443", "https://10.0.0.1:9443/"] {
-            assert_eq!(said(&args(Some(url), None, None)).as_deref(), Some("https://10.0.0.1:9443/convert"));
+            assert_eq!(server(&args(Some(url), None, None)).as_deref(), Some("https://10.0.0.1:9443/convert"));
         }
-        assert_eq!(said(&args(Some("https://a/b"), None, None)).as_deref(), Some("https://a/b"));
+        assert_eq!(server(&args(Some("https://a/b"), None, None)).as_deref(), Some("https://a/b"));
     }
 
     #[test]
     fn invalid_bundle_is_refused_with_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
-        let read = || Given::read(&ConverterArgs { ca: Some(path.clone()), ..args(None, None, None) });
+        let read = || TargetFlags::read(&ConverterArgs { ca: Some(path.clone()), ..args(None, None, None) });
         assert!(matches!(read(), Err(TargetError::Unreadable { .. })));
         std::fs::write(&path, "not a certificate").unwrap();
-        let said = read().unwrap_err().to_string();
-        assert!(said.contains("ca.pem, given as --webhook-ca, holds no certificate"), "{said}");
+        let error = read().unwrap_err().to_string();
+        assert!(error.contains("ca.pem of --webhook-ca has no certificate"), "{error}");
         std::fs::write(&path, format!("{CERTIFICATE}\nAA==\n")).unwrap();
         assert!(read().unwrap().bundle.is_some());
     }

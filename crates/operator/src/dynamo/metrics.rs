@@ -112,7 +112,7 @@ impl RequestMetrics {
         registry.register("reconcile", help, requests.reconciles.clone());
         let help = "Failed reconciles, by namespace and cause";
         registry.register("reconcile_errors", help, requests.errors.clone());
-        let help = "Objects by namespace and phase; 0 on replicas that do not lead";
+        let help = "Objects by namespace and phase; no series on replicas that do not lead";
         registry.register("resources_total", help, requests.phases.clone());
         let help = "Duration of admission reviews";
         registry.register("webhook_duration_seconds", help, requests.webhook_time.clone());

@@ -17,13 +17,13 @@ const METADATA: &str = "lls-provider-spec.yaml";
 
 #[derive(Clone, Debug, Args)]
 pub struct MergeProvidersArgs {
-    /// The server's configuration without them
+    /// Configuration of the server without these providers
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Has a folder with lls-provider-spec.yaml for each provider, by its id
+    /// Folder with a subfolder per provider id, each with the file lls-provider-spec.yaml
     #[arg(long, value_name = "FOLDER")]
     pub metadata: PathBuf,
-    /// Where to write the configuration with them
+    /// File to write the configuration with these providers to
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
 }
@@ -46,7 +46,7 @@ pub fn merge_providers(args: &MergeProvidersArgs) -> anyhow::Result<Vec<String>>
     }
     match merged {
         Ok((text, remarks)) => {
-            write::whole(&args.out, &text, MODE)?;
+            write::atomically(&args.out, &text, MODE)?;
             Ok(remarks.iter().map(|remark| remark.text().to_string()).collect())
         }
         Err(problems) => {

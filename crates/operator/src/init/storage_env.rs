@@ -15,7 +15,7 @@ const MODE: u32 = 0o640;
 
 #[derive(Clone, Debug, Args)]
 pub struct StorageEnvArgs {
-    /// The script to write; lines of `export NAME='value'`
+    /// Script to write, with lines of the form `export NAME='value'`
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
 }
@@ -28,7 +28,7 @@ pub fn storage_env(args: &StorageEnvArgs) -> anyhow::Result<()> {
     }
     let script = storage_exports(connection_string.as_deref(), password.as_deref())
         .map_err(|message| anyhow!("{SQL_CONNECTION_STRING}: {message}; correct the key of the Secret"))?;
-    write::whole(&args.out, &script, MODE)
+    write::atomically(&args.out, &script, MODE)
 }
 
 fn variable(name: &str) -> anyhow::Result<Option<String>> {

@@ -8,14 +8,14 @@ use std::path::Path;
 use anyhow::Context;
 
 /// Writes the file, even if an earlier run of the container has left either name.
-pub fn whole(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+pub fn atomically(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let part = path.with_extension("part");
-    written(&part, text, mode)
+    write_part(&part, text, mode)
         .and_then(|()| fs::rename(&part, path))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn written(part: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+fn write_part(part: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     match fs::remove_file(part) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -4,24 +4,24 @@
 
 use serde_json::Value;
 
-use crate::manifests::{Document, Place, Unreadable};
+use crate::manifests::{Document, DocumentError, DocumentLocation};
 
 /// Deepest nesting: more would exhaust the stack.
-const DEEPEST: usize = 96;
+const MAX_DEPTH: usize = 96;
 
-type Read = Result<Document, Unreadable>;
+type DocumentResult = Result<Document, DocumentError>;
 
-pub(super) fn documents(file: &str, text: &str) -> Vec<Read> {
+pub(super) fn documents(file: &str, text: &str) -> Vec<DocumentResult> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let read = if text.trim_start().starts_with('{') { json(text) } else { None };
     let values = read.map_or_else(|| yaml(text), |values| (1..).zip(values.into_iter().map(Ok)).collect());
     let mut all = Vec::new();
     for (document, value) in values {
-        let place = Place { file: file.to_owned(), document, item: None };
+        let location = DocumentLocation { file: file.to_owned(), document, item: None };
         match value {
             Ok(Value::Null) => {}
-            Ok(value) => objects(place, value, &mut all),
-            Err(problem) => all.push(Err(Unreadable { place, problem })),
+            Ok(value) => objects(location, value, &mut all),
+            Err(problem) => all.push(Err(DocumentError { location, problem })),
         }
     }
     all
@@ -59,7 +59,7 @@ struct Piece {
 impl Piece {
     fn read(&self) -> Result<Value, String> {
         // Folders of manifests may have CRDs, which exceed the default limits.
-        let limits = serde_saphyr::budget! { max_depth: DEEPEST, flow_nesting_limit: DEEPEST, max_nodes: 5_000_000, max_events: 20_000_000 };
+        let limits = serde_saphyr::budget! { max_depth: MAX_DEPTH, flow_nesting_limit: MAX_DEPTH, max_nodes: 5_000_000, max_events: 20_000_000 };
         let options = serde_saphyr::options! { budget: limits };
         serde_saphyr::from_str_with_options(&self.text, options).map_err(|error| match error.location() {
             Some(at) => {
@@ -74,21 +74,21 @@ impl Piece {
 /// A message of our own, because those of the library quote the text.
 fn kind_of(error: &serde_saphyr::Error) -> &'static str {
     match error.without_snippet() {
-        serde_saphyr::Error::DuplicateMappingKey { .. } => "a key is there twice",
-        serde_saphyr::Error::Budget { .. } => "it is too large or nested too deeply",
-        _ => "compare indentation, quotes and colons with the lines around it",
+        serde_saphyr::Error::DuplicateMappingKey { .. } => "duplicate key",
+        serde_saphyr::Error::Budget { .. } => "the document is too large or nested too deeply",
+        _ => "check indentation, quotes and colons around this line",
     }
 }
 
-fn objects(place: Place, value: Value, all: &mut Vec<Read>) {
+fn objects(location: DocumentLocation, value: Value, all: &mut Vec<DocumentResult>) {
     let word = |name: &str| value[name].as_str().filter(|word| !word.is_empty());
     let (Some(_), Some(kind)) = (word("apiVersion"), word("kind")) else {
-        let problem = "not a Kubernetes object: apiVersion and kind must be there".to_owned();
-        all.push(Err(Unreadable { place, problem }));
+        let problem = "not a Kubernetes object: set apiVersion and kind".to_owned();
+        all.push(Err(DocumentError { location, problem }));
         return;
     };
     if !kind.ends_with("List") || !value["items"].is_array() {
-        all.push(Ok(Document { place, object: value }));
+        all.push(Ok(Document { location, object: value }));
         return;
     }
     // The items of a typed list may omit apiVersion and kind.
@@ -100,7 +100,7 @@ fn objects(place: Place, value: Value, all: &mut Vec<Read>) {
             fields.entry("apiVersion").or_insert_with(|| group.clone());
             fields.entry("kind").or_insert_with(|| Value::from(kind.as_str()));
         }
-        objects(Place { item: Some(item), ..place.clone() }, object, all);
+        objects(DocumentLocation { item: Some(item), ..location.clone() }, object, all);
     }
 }
 
@@ -111,11 +111,11 @@ mod tests {
     use super::*;
 
     fn names(text: &str) -> Vec<String> {
-        let said = |read: &Read| match read {
-            Ok(document) => format!("{} {}", document.place, document.object["kind"].as_str().unwrap_or_default()),
+        let text_of = |read: &DocumentResult| match read {
+            Ok(document) => format!("{} {}", document.location, document.object["kind"].as_str().unwrap_or_default()),
             Err(error) => error.to_string(),
         };
-        documents("f", text).iter().map(said).collect()
+        documents("f", text).iter().map(text_of).collect()
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         ]});
         let wanted = [
             "f: document 1: items[0] A",
-            "f: document 1: items[1]: not a Kubernetes object: apiVersion and kind must be there",
+            "f: document 1: items[1]: not a Kubernetes object: set apiVersion and kind",
             "f: document 1: items[0] C",
         ];
         assert_eq!(names(&list.to_string()), wanted);
@@ -161,11 +161,11 @@ mod tests {
     #[test]
     fn error_has_line_and_quotes_nothing() {
         let text = "apiVersion: v1\nkind: A\n---\npassword: 'hunter2\n";
-        let said = names(text);
-        assert_eq!(said.len(), 2);
-        assert!(said[1].starts_with("f: document 2: not valid YAML at line "), "{said:?}");
-        assert!(!said[1].contains("hunter2"), "{said:?}");
+        let texts = names(text);
+        assert_eq!(texts.len(), 2);
+        assert!(texts[1].starts_with("f: document 2: not valid YAML at line "), "{texts:?}");
+        assert!(!texts[1].contains("hunter2"), "{texts:?}");
         let twice = names("apiVersion: v1\nkind: A\n---\napiVersion: v1\nkind: B\nkind: hunter2\n");
-        assert_eq!(twice[1], "f: document 2: not valid YAML at line 6, column 1: a key is there twice");
+        assert_eq!(twice[1], "f: document 2: not valid YAML at line 6, column 1: duplicate key");
     }
 }

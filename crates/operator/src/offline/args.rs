@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::args::Manifests;
+use crate::args::ManifestFormat;
 
 pub const EXIT_STATUS: &str =
-    "Exit status: 0 all is well, 1 a document is invalid, 2 wrong usage or a file that is not there.";
+    "Exit status: 0 success, 1 a document is invalid, 2 wrong usage or a file that cannot be read.";
 
-/// Which manifests.
+/// The manifests to read.
 #[derive(Clone, Debug, Args)]
 pub struct FileArgs {
-    /// A manifest, a folder of them (*.yaml, *.yml, *.json), or - for standard input; may be given more than once
+    /// Manifest file, folder of manifests (*.yaml, *.yml, *.json), or - for standard input; may be given more than once
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Look into the folders of a folder too
+    /// Include the subfolders of a folder
     #[arg(short = 'R', long)]
     pub recursive: bool,
 }
@@ -24,12 +24,12 @@ pub struct FileArgs {
 pub struct ConvertArgs {
     #[command(flatten)]
     pub files: FileArgs,
-    /// The version wanted, such as v1alpha2 or llamastack.io/v1alpha2; without it, the one that is stored
+    /// Target version, such as v1alpha2 or llamastack.io/v1alpha2; default: the storage version
     #[arg(long, value_name = "VERSION")]
     pub to: Option<String>,
-    /// Form of the manifests: YAML documents, or JSON (a list if there are several)
-    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Manifests::Yaml)]
-    pub output: Manifests,
+    /// Output format: YAML documents, or JSON (a List if there are several)
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = ManifestFormat::Yaml)]
+    pub output: ManifestFormat,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -42,10 +42,10 @@ pub struct ValidateArgs {
 pub struct RenderArgs {
     #[command(flatten)]
     pub files: FileArgs,
-    /// The config.yaml inside the image, for objects that name an image instead of a distribution
+    /// The config.yaml inside the image, for objects with spec.distribution.image instead of a name
     #[arg(long, value_name = "FILE")]
     pub base: Option<PathBuf>,
-    /// Form of the objects: YAML documents with comments, or one JSON list
-    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Manifests::Yaml)]
-    pub output: Manifests,
+    /// Output format: YAML documents with comments, or one JSON List
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = ManifestFormat::Yaml)]
+    pub output: ManifestFormat,
 }

@@ -12,10 +12,10 @@ use steersman_plan::llamastack::validate::{Facts, Missing, references, validate}
 use steersman_plan::{Review, field_names};
 use steersman_reconcile::{FieldError, FieldNames};
 
-use crate::offline::schema::{Fault, Schemas};
+use crate::offline::schema::{SchemaError, Schemas};
 
 #[derive(Default)]
-pub struct Checked {
+pub struct CheckResult {
     /// Texts of the form `path: problem`.
     pub errors: Vec<String>,
     pub warnings: Vec<String>,
@@ -32,22 +32,22 @@ pub fn check(
     version: &str,
     object: &Value,
     base: Option<&Base>,
-) -> anyhow::Result<Checked> {
-    let mut checked = Checked::default();
+) -> anyhow::Result<CheckResult> {
+    let mut checked = CheckResult::default();
     if !family.served_versions().contains(&version) {
         let known = family.served_versions().join(", ");
-        checked.errors.push(format!("apiVersion: there is no version {version} of {}; use {known}", family.kind()));
+        checked.errors.push(format!("apiVersion: {} has no version {version}; use {known}", family.kind()));
         return Ok(checked);
     }
     if !crds::FAMILIES.contains(&family) {
         checked
             .warnings
-            .push(format!("this version of Steersman has no schema for {}: nothing is checked", family.kind()));
+            .push(format!("this version of Steersman has no schema for {}: nothing was checked", family.kind()));
         return Ok(checked);
     }
     checked.errors.extend(name(family, object));
     let faults = schemas.structure(family, version, object)?;
-    checked.errors.extend(faults.iter().map(Fault::to_string));
+    checked.errors.extend(faults.iter().map(SchemaError::to_string));
     // An object with a wrong structure cannot be decoded.
     if !faults.is_empty() {
         return Ok(checked);
@@ -78,17 +78,17 @@ pub fn check(
         if faults.is_empty() {
             faults = schemas.rules(family, family.storage_version(), &stored)?;
         }
-        checked.errors.extend(faults.iter().map(|fault| format!("{}: {}", names.render(&fault.path), fault.what)));
+        checked.errors.extend(faults.iter().map(|fault| format!("{}: {}", names.render(&fault.path), fault.message)));
     }
     // Errors of admission have the exact field and a remedy, and replace those of the same rule.
     rules.retain(|rule| !review.errors.iter().any(|error| is_same(rule, error, &names)));
-    checked.errors.extend(rules.iter().map(Fault::to_string));
+    checked.errors.extend(rules.iter().map(SchemaError::to_string));
     checked.stored = checked.errors.is_empty().then_some(stored);
     Ok(checked)
 }
 
 /// Whether both are about the same schema rule, on the same object.
-fn is_same(fault: &Fault, error: &FieldError, names: &FieldNames) -> bool {
+fn is_same(fault: &SchemaError, error: &FieldError, names: &FieldNames) -> bool {
     let inside = names.find(&error.path).is_some_and(|path| path.below(&fault.path).is_some());
     inside && error.schema_rule.is_some_and(|rule| fault.rule.as_deref() == Some(rule))
 }
@@ -96,7 +96,7 @@ fn is_same(fault: &Fault, error: &FieldError, names: &FieldNames) -> bool {
 fn name(family: Family, object: &Value) -> Option<String> {
     let metadata = &object["metadata"];
     match metadata["name"].as_str().filter(|name| !name.is_empty()) {
-        // The schema reports a name that is not a text.
+        // The schema reports a name that is not a string.
         None if metadata["generateName"].is_string() || !matches!(metadata["name"], Value::Null | Value::String(_)) => {
             None
         }
@@ -109,7 +109,7 @@ fn name(family: Family, object: &Value) -> Option<String> {
     }
 }
 
-fn llamastack(stored: &Value, base: Option<&Base>, checked: &mut Checked) -> Review {
+fn llamastack(stored: &Value, base: Option<&Base>, checked: &mut CheckResult) -> Review {
     let name = stored["spec"]["distribution"]["name"].as_str().filter(|name| !name.is_empty());
     let known = name.and_then(base::distribution);
     let distributions: Vec<&str> = base::names().collect();

@@ -4,12 +4,12 @@ use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::convert::{self, ConvertError};
 
-use crate::args::Manifests;
-use crate::offline::{CommandOutput, ConvertArgs, Ending, family, named, print};
+use crate::args::ManifestFormat;
+use crate::offline::{CommandOutput, ConvertArgs, Ending, describe, family, print};
 
 /// Prints all documents or none: the output may replace the file.
 pub fn convert(args: &ConvertArgs) -> anyhow::Result<CommandOutput> {
-    let wanted = match Wanted::of(args.to.as_deref()) {
+    let wanted = match TargetVersion::of(args.to.as_deref()) {
         Ok(wanted) => wanted,
         Err(problem) => return Ok(CommandOutput::usage(problem)),
     };
@@ -19,57 +19,57 @@ pub fn convert(args: &ConvertArgs) -> anyhow::Result<CommandOutput> {
     for document in documents {
         let known = family(&document.object).map(|(family, _)| family);
         let Some(to) = known.and_then(|family| wanted.version(family)) else {
-            let why = known.map_or("it is none of Steersman's kinds", |_| "its API has no such version");
-            output.note(format!("{}: {} is left as it is: {why}", document.place, named(&document.object)));
+            let why = known.map_or("it is not a kind of Steersman", |_| "its API has no such version");
+            output.note(format!("{}: {} is not converted: {why}", document.location, describe(&document.object)));
             objects.push(document.object);
             continue;
         };
         match convert::convert(document.object.clone(), &to) {
             Ok(converted) => {
                 ours += 1;
-                converted.lost.iter().for_each(|lost| output.note(format!("{}: {lost}", document.place)));
+                converted.lost.iter().for_each(|lost| output.note(format!("{}: {lost}", document.location)));
                 objects.push(converted.object);
             }
             Err(ConvertError::UnknownKind { .. }) => {
                 ours += 1;
                 output.note(format!(
-                    "{}: {} is left as it is: it is not converted",
-                    document.place,
-                    named(&document.object)
+                    "{}: {} is not converted: its kind has no conversion",
+                    document.location,
+                    describe(&document.object)
                 ));
                 objects.push(document.object);
             }
-            Err(error) => output.refuse(format!("{}: {error}", document.place)),
+            Err(error) => output.refuse(format!("{}: {error}", document.location)),
         }
     }
     if ours == 0 {
         output.none_of_ours("convert");
     }
     if output.ending == Ending::Fine {
-        output.out = written(&objects, args.output)?;
+        output.out = render(&objects, args.output)?;
     }
     Ok(output)
 }
 
-fn written(objects: &[Value], form: Manifests) -> anyhow::Result<String> {
+fn render(objects: &[Value], form: ManifestFormat) -> anyhow::Result<String> {
     match (form, objects) {
-        (Manifests::Yaml, objects) => print::documents(objects),
-        (Manifests::Json, [one]) => print::json(one),
-        (Manifests::Json, several) => print::list(several),
+        (ManifestFormat::Yaml, objects) => print::documents(objects),
+        (ManifestFormat::Json, [one]) => print::json(one),
+        (ManifestFormat::Json, several) => print::list(several),
     }
 }
 
-enum Wanted {
+enum TargetVersion {
     Stored,
     Version { group: Option<String>, version: String },
 }
 
-impl Wanted {
-    fn of(given: Option<&str>) -> Result<Self, String> {
-        let Some(given) = given else { return Ok(Self::Stored) };
-        let wanted = match given.split_once('/') {
+impl TargetVersion {
+    fn of(text: Option<&str>) -> Result<Self, String> {
+        let Some(text) = text else { return Ok(Self::Stored) };
+        let wanted = match text.split_once('/') {
             Some((group, version)) => Self::Version { group: Some(group.to_owned()), version: version.to_owned() },
-            None => Self::Version { group: None, version: given.to_owned() },
+            None => Self::Version { group: None, version: text.to_owned() },
         };
         if Family::ALL.into_iter().any(|family| wanted.version(family).is_some()) {
             return Ok(wanted);
@@ -80,7 +80,7 @@ impl Wanted {
                 versions.collect::<Vec<_>>().join(", ")
             })
             .to_vec();
-        Err(format!("--to {given}: there is no such version; there are {}", known.join(", ")))
+        Err(format!("--to {text}: there is no such version; use one of {}", known.join(", ")))
     }
 
     /// The apiVersion, if the family has that version.

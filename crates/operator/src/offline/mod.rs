@@ -16,8 +16,8 @@ pub use convert::convert;
 pub use render::render;
 pub use validate::validate;
 
-use crate::manifests::{self, Document, Place};
-use check::Checked;
+use crate::manifests::{self, Document, DocumentLocation};
+use check::CheckResult;
 
 /// Exit status; the order is that of the codes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,9 +63,9 @@ impl CommandOutput {
         self.ending = self.ending.max(Ending::Invalid);
     }
 
-    fn report(&mut self, place: &Place, checked: &Checked) {
-        checked.warnings.iter().for_each(|warning| self.note(format!("{place}: warning: {warning}")));
-        checked.errors.iter().for_each(|error| self.refuse(format!("{place}: {error}")));
+    fn report(&mut self, location: &DocumentLocation, checked: &CheckResult) {
+        checked.warnings.iter().for_each(|warning| self.note(format!("{location}: warning: {warning}")));
+        checked.errors.iter().for_each(|error| self.refuse(format!("{location}: {error}")));
     }
 
     /// Reads the documents, and reports those that cannot be read. None: a file cannot be read.
@@ -86,12 +86,12 @@ impl CommandOutput {
     /// Refuses files without an object of ours, which are most likely the wrong files. To be called last.
     fn none_of_ours(&mut self, what: &str) {
         if self.ending == Ending::Fine {
-            self.refuse(format!("there is nothing to {what}: no document is of a kind that this command knows"));
+            self.refuse(format!("there is nothing to {what}: no document has a kind that this command supports"));
         }
     }
 }
 
-/// Names and keys come from files, and must not break a line.
+/// Replaces control characters: names and keys come from files, and must not break a line.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
@@ -104,7 +104,7 @@ fn family(object: &Value) -> Option<(Family, &str)> {
 }
 
 /// The object as messages name it.
-fn named(object: &Value) -> String {
+fn describe(object: &Value) -> String {
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let metadata = &object["metadata"];
     let name = if metadata["name"].is_null() { &metadata["generateName"] } else { &metadata["name"] };

@@ -2,7 +2,7 @@
 
 use crate::offline::check::check;
 use crate::offline::schema::Schemas;
-use crate::offline::{CommandOutput, ValidateArgs, family, named};
+use crate::offline::{CommandOutput, ValidateArgs, describe, family};
 
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<CommandOutput> {
     let mut output = CommandOutput::default();
@@ -10,24 +10,24 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<CommandOutput> {
     let mut schemas = Schemas::default();
     let (mut ours, mut refer) = (0, false);
     for document in documents {
-        let (place, name) = (&document.place, named(&document.object));
+        let (location, name) = (&document.location, describe(&document.object));
         let Some((family, version)) = family(&document.object) else {
-            output.note(format!("{place}: {name} is passed over: it is none of Steersman's kinds"));
+            output.note(format!("{location}: {name} is skipped: it is not a kind of Steersman"));
             continue;
         };
         ours += 1;
         let checked = check(&mut schemas, family, version, &document.object, None)?;
         refer |= checked.refers;
-        output.report(place, &checked);
+        output.report(location, &checked);
         if checked.errors.is_empty() {
-            output.out.push_str(&format!("{place}: {name} is valid\n"));
+            output.out.push_str(&format!("{location}: {name} is valid\n"));
         }
     }
     if ours == 0 {
         output.none_of_ours("validate");
     }
     if refer {
-        output.note("without a cluster it was not checked that the Secrets and ConfigMaps that are referred to exist");
+        output.note("not checked without a cluster: whether the referenced Secrets and ConfigMaps exist");
     }
     Ok(output)
 }

@@ -20,7 +20,7 @@ pub enum PreflightError {
 /// Reports on a cluster. `rights` are those that the operator needs.
 pub async fn run(cluster: &ClusterArgs, rights: Vec<Right>) -> Result<Report, PreflightError> {
     let server = client::connect(&cluster.connect_options()).await?;
-    let seen = observe(&server, rights).await?;
-    let findings = plan(&seen);
-    Ok(report(seen, findings))
+    let snapshot = observe(&server, rights).await?;
+    let findings = plan(&snapshot);
+    Ok(report(snapshot, findings))
 }

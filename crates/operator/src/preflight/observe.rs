@@ -17,14 +17,15 @@ use kube::core::GroupVersionKind;
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
 use steersman_plan::preflight::{
-    Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen,
+    ClusterSnapshot, Conversion, ObservedCrd, ObservedFamily, ObservedLease, ObservedLegacyLease, ObservedRight, Reach,
+    Right,
 };
 use steersman_reconcile::Lookup;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
 
 /// Access reviews in progress at a time, few enough for a busy server.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 pub fn rules() -> Vec<Rule> {
     let crds = Rule {
@@ -33,37 +34,37 @@ pub fn rules() -> Vec<Rule> {
         names: Family::ALL.map(Family::crd_name).to_vec(),
         verbs: &["get"],
         namespaced: false,
-        why: "see which versions of its APIs the cluster serves and who converts them",
+        why: "read which versions of its APIs the cluster serves, and which webhook converts them",
     };
     let objects = Family::ALL
-        .map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], "count the objects that are there"));
+        .map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], "count existing objects"));
     let leases = Rule {
         group: "coordination.k8s.io",
         resource: "leases",
         names: LEGACY_LEASES.map(|lease| lease.name).to_vec(),
         verbs: &["list"],
         namespaced: true,
-        why: "see whether an earlier operator is at work on the same objects",
+        why: "detect an earlier operator that acts on the same objects",
     };
     std::iter::once(crds).chain(objects).chain([leases]).collect()
 }
 
 /// Fails only if the server does not answer the first request; later failures become part of the result.
-pub async fn observe(server: &Server, rights: Vec<Right>) -> Result<Seen, CallError> {
+pub async fn observe(server: &Server, rights: Vec<Right>) -> Result<ClusterSnapshot, CallError> {
     let version = version(server).await?;
     let (user, families, rights, leases) = tokio::join!(
         user(server),
-        join_all(Family::ALL.map(|family| family_seen(server, family))),
-        stream::iter(rights).map(|right| asked(server, right)).buffered(AT_ONCE).collect(),
-        join_all(LEGACY_LEASES.map(|lease| legacy_seen(server, lease))),
+        join_all(Family::ALL.map(|family| observe_family(server, family))),
+        stream::iter(rights).map(|right| review(server, right)).buffered(CONCURRENCY).collect(),
+        join_all(LEGACY_LEASES.map(|lease| observe_legacy_lease(server, lease))),
     );
-    Ok(Seen { now: Timestamp::now(), user, server: version, families, rights, leases })
+    Ok(ClusterSnapshot { now: Timestamp::now(), user, server: version, families, rights, leases })
 }
 
 async fn version(server: &Server) -> Result<Lookup<ServerVersion>, CallError> {
     match server.call(server.client.apiserver_version()).await {
         Ok(info) => Ok(version_of(&info)),
-        // A user without the right to see the version may still see the rest; other errors mean that this is no API server.
+        // A user without permission to read the version may still read the rest; other errors mean that this is no API server.
         Err(error @ CallError::Answered { code: 403, .. }) => Ok(Lookup::Unknown(error.to_string())),
         Err(error) => Err(error),
     }
@@ -91,26 +92,26 @@ fn lookup<T, U>(called: Result<T, CallError>, read: impl FnOnce(T) -> Lookup<U>)
     called.map_or_else(|error| Lookup::Unknown(error.to_string()), read)
 }
 
-async fn family_seen(server: &Server, family: Family) -> FamilySeen {
+async fn observe_family(server: &Server, family: Family) -> ObservedFamily {
     let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
     let crd = match server.call(crds.get_opt(family.crd_name())).await {
         Ok(None) => Lookup::Known(None),
         Ok(Some(crd)) => {
             let objects = objects(server, family, &crd).await;
-            Lookup::Known(Some(crd_seen(&crd, objects)))
+            Lookup::Known(Some(observe_crd(&crd, objects)))
         }
         Err(error) => Lookup::Unknown(error.to_string()),
     };
-    FamilySeen { family, crd }
+    ObservedFamily { family, crd }
 }
 
-fn crd_seen(crd: &CustomResourceDefinition, objects: Lookup<u64>) -> CrdSeen {
+fn observe_crd(crd: &CustomResourceDefinition, objects: Lookup<u64>) -> ObservedCrd {
     let versions = &crd.spec.versions;
     let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    CrdSeen {
+    ObservedCrd {
         served: versions.iter().filter(|version| version.served).map(|version| version.name.clone()).collect(),
         storage: versions.iter().filter(|version| version.storage).map(|version| version.name.clone()).collect(),
-        established: conditions.into_iter().any(|said| said.type_ == "Established" && said.status == "True"),
+        established: conditions.into_iter().any(|known| known.type_ == "Established" && known.status == "True"),
         conversion: crd.spec.conversion.as_ref().map_or(Conversion::None, conversion),
         objects,
     }
@@ -150,7 +151,7 @@ async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition
     })
 }
 
-async fn asked(server: &Server, right: Right) -> RightSeen {
+async fn review(server: &Server, right: Right) -> ObservedRight {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(server.client.clone());
     let (resource, part) = match right.resource.split_once('/') {
         Some((resource, part)) => (resource.to_owned(), Some(part.to_owned())),
@@ -176,10 +177,10 @@ async fn asked(server: &Server, right: Right) -> RightSeen {
         ..SelfSubjectAccessReview::default()
     };
     let answered = server.call(reviews.create(&PostParams::default(), &question)).await;
-    RightSeen { right, allowed: lookup(answered, |answered| allowed(answered.status.as_ref())) }
+    ObservedRight { right, allowed: lookup(answered, |answered| allowed(answered.status.as_ref())) }
 }
 
-/// A denial with an evaluation error is unknown: some authorizers could not be asked.
+/// A denial with an evaluation error is unknown: some authorizers did not answer.
 fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
     match status {
         Some(SubjectAccessReviewStatus { allowed: false, evaluation_error: Some(error), .. }) if !error.is_empty() => {
@@ -190,17 +191,17 @@ fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
     }
 }
 
-async fn legacy_seen(server: &Server, lease: LegacyLease) -> LegacySeen {
+async fn observe_legacy_lease(server: &Server, lease: LegacyLease) -> ObservedLegacyLease {
     let api: Api<Lease> = Api::all(server.client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={}", lease.name));
     let listed = server.call(api.list(&named)).await;
-    let found = lookup(listed, |list| Lookup::Known(list.items.into_iter().map(lease_seen).collect()));
-    LegacySeen { lease, found }
+    let found = lookup(listed, |list| Lookup::Known(list.items.into_iter().map(observe_lease).collect()));
+    ObservedLegacyLease { lease, found }
 }
 
-fn lease_seen(lease: Lease) -> LeaseSeen {
+fn observe_lease(lease: Lease) -> ObservedLease {
     let spec = lease.spec.unwrap_or_default();
-    LeaseSeen {
+    ObservedLease {
         namespace: lease.metadata.namespace.unwrap_or_default(),
         holder: spec.holder_identity,
         renewed: spec.renew_time.map(|time| time.0),
@@ -227,10 +228,10 @@ mod tests {
     fn crd_is_reduced_to_observed_fields() {
         let established =
             json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
-        let seen = crd_seen(&crd(Value::Null, established), Lookup::Known(3));
+        let seen = observe_crd(&crd(Value::Null, established), Lookup::Known(3));
         assert_eq!(
             seen,
-            CrdSeen {
+            ObservedCrd {
                 served: vec!["v1".into(), "v2".into()],
                 storage: "v2".into(),
                 established: true,
@@ -239,7 +240,7 @@ mod tests {
             }
         );
         for conditions in [Value::Null, json!([]), json!([{"type": "Established", "status": "False"}])] {
-            assert!(!crd_seen(&crd(Value::Null, conditions), Lookup::Known(0)).established);
+            assert!(!observe_crd(&crd(Value::Null, conditions), Lookup::Known(0)).established);
         }
     }
 
@@ -253,7 +254,7 @@ mod tests {
             (webhook(json!({"url": "https://x/y"})), Conversion::Url("https://x/y".into())),
         ];
         for (given, seen) in cases {
-            assert_eq!(crd_seen(&crd(given, Value::Null), Lookup::Known(0)).conversion, seen);
+            assert_eq!(observe_crd(&crd(given, Value::Null), Lookup::Known(0)).conversion, seen);
         }
     }
 

@@ -8,45 +8,45 @@ use steersman_runtime::leader::Timing;
 
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Leader election")]
-struct Flags {
-    /// How many seconds other replicas wait before they take the Lease of a leader that does not renew it. After the death of
-    /// a leader nobody acts for as long
+struct ElectionFlags {
+    /// Time without a renewal after which another replica takes the Lease, in seconds. After a crash of the leader, no
+    /// replica reconciles for this time
     #[arg(long = "lease-duration", value_name = "SECONDS", default_value = "15", value_parser = lease)]
     lease: Duration,
-    /// How many seconds the leader acts on without having renewed its Lease, where the API server is slow or away; shorter
-    /// than --lease-duration, so that it stops before another begins
+    /// Time after its last renewal at which the leader stops, in seconds, for example if the API server does not respond;
+    /// shorter than --lease-duration, so that it stops before another replica starts
     #[arg(long = "renew-deadline", value_name = "SECONDS", default_value = "10", value_parser = deadline)]
     deadline: Duration,
 }
 
 /// Flags that have passed the check.
 #[derive(Clone, Copy, Debug)]
-pub struct ElectionArgs(Flags);
+pub struct ElectionArgs(ElectionFlags);
 
 impl ElectionArgs {
     pub fn timing(self) -> Timing {
-        let Self(Flags { lease, deadline }) = self;
+        let Self(ElectionFlags { lease, deadline }) = self;
         Timing { lease, deadline, ..Timing::default() }
     }
 
-    fn checked(flags: Flags) -> Result<Self, Error> {
-        let Flags { lease, deadline } = flags;
+    fn checked(flags: ElectionFlags) -> Result<Self, Error> {
+        let ElectionFlags { lease, deadline } = flags;
         if deadline < lease {
             return Ok(Self(flags));
         }
-        let said = format!(
-            "--renew-deadline {} is not shorter than --lease-duration {}: two replicas could act at once; give a shorter \
+        let message = format!(
+            "--renew-deadline {} is not shorter than --lease-duration {}: two replicas could reconcile at once; give a shorter \
              --renew-deadline or a longer --lease-duration",
             deadline.as_secs(),
             lease.as_secs()
         );
-        Err(Error::raw(ErrorKind::ValueValidation, said))
+        Err(Error::raw(ErrorKind::ValueValidation, message))
     }
 }
 
 impl FromArgMatches for ElectionArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        Self::checked(Flags::from_arg_matches(matches)?)
+        Self::checked(ElectionFlags::from_arg_matches(matches)?)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -59,11 +59,11 @@ impl FromArgMatches for ElectionArgs {
 
 impl Args for ElectionArgs {
     fn augment_args(command: Command) -> Command {
-        Flags::augment_args(command)
+        ElectionFlags::augment_args(command)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Flags::augment_args_for_update(command)
+        ElectionFlags::augment_args_for_update(command)
     }
 }
 
@@ -90,13 +90,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ElectionLine {
         #[command(flatten)]
         election: ElectionArgs,
     }
 
     fn timing(flags: &str) -> Result<Timing, String> {
-        let line = Line::try_parse_from([&["run"], &flags.split_whitespace().collect::<Vec<_>>()[..]].concat());
+        let line = ElectionLine::try_parse_from([&["run"], &flags.split_whitespace().collect::<Vec<_>>()[..]].concat());
         line.map(|line| line.election.timing()).map_err(|error| error.to_string())
     }
 
@@ -111,14 +111,14 @@ mod tests {
 
     #[test]
     fn renew_deadline_must_be_below_lease_duration() {
-        for (flags, said) in [
+        for (flags, expected) in [
             (
                 "--renew-deadline 15",
-                "--renew-deadline 15 is not shorter than --lease-duration 15: two replicas could act",
+                "--renew-deadline 15 is not shorter than --lease-duration 15: two replicas could reconcile",
             ),
             (
                 "--lease-duration 5",
-                "--renew-deadline 10 is not shorter than --lease-duration 5: two replicas could act",
+                "--renew-deadline 10 is not shorter than --lease-duration 5: two replicas could reconcile",
             ),
             ("--lease-duration 3 --renew-deadline 3", "give a whole number of seconds from 4 to 3600"),
             ("--renew-deadline 2", "give a whole number of seconds from 3 to 3600"),
@@ -126,7 +126,7 @@ mod tests {
             ("--lease-duration 15s", "give a whole number of seconds from 4 to 3600"),
         ] {
             let error = timing(flags).unwrap_err();
-            assert!(error.contains(said), "{flags}: {error}");
+            assert!(error.contains(expected), "{flags}: {error}");
         }
     }
 }

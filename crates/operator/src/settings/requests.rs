@@ -17,32 +17,32 @@ const PROMETHEUS: &str = "PROMETHEUS_ENDPOINT";
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "DynamoGraphDeploymentRequests")]
 pub struct RequestArgs {
-    /// When nodes pull Steersman's own image for the containers that it adds to profiling Jobs
+    /// Pull policy of the containers that Steersman adds to profiling Jobs
     #[arg(long, env = "OPERATOR_IMAGE_PULL_POLICY", hide_env_values = true, value_name = "POLICY",
         default_value = "IfNotPresent", value_parser = PossibleValuesParser::new(["Always", "IfNotPresent", "Never"]))]
     operator_image_pull_policy: String,
-    /// The ClusterRole that the account of profiling Jobs, dgdr-profiling-job, is bound to in the namespace of each request.
-    /// For another than the default one Steersman needs the right to get and bind it. Empty: account and binding are made by
-    /// somebody else
+    /// ClusterRole that Steersman binds to dgdr-profiling-job, the ServiceAccount of profiling Jobs, in the namespace of each
+    /// request. For another role than the default, Steersman needs permission to get and bind it. Empty: you create the
+    /// account and the binding yourself
     #[arg(long, value_name = "NAME", default_value = PROFILING_ROLE)]
     dgdr_profiling_cluster_role: String,
-    /// Whether the labels of nodes are looked at for GPUs that requests do not describe. Exporters of DCGM are asked in any
-    /// case
+    /// Whether to discover GPUs from the labels of nodes for requests that do not describe them. DCGM exporters are queried in
+    /// any case
     #[arg(long, value_enum, value_name = "SWITCH", default_value_t = Switch::On)]
     gpu_discovery: Switch,
-    /// Where exporters of DCGM serve their metrics, with {POD_IP} for the address of a pod
+    /// URL of the metrics of DCGM exporters, with {POD_IP} for the address of a pod
     #[arg(long, env = "DCGM_METRICS_ENDPOINT_TEMPLATE", hide_env_values = true, value_name = "URL", default_value = ENDPOINT)]
     dcgm_endpoint: Endpoint,
-    /// The address of NATS, for profilers; everyone who may see a Job can read it
+    /// Address of NATS, for profilers; everyone who may read Jobs can see it
     #[arg(long, env = NATS, hide_env_values = true, value_name = "URL")]
     dgdr_nats_address: Option<String>,
-    /// The address of etcd, for profilers
+    /// Address of etcd, for profilers
     #[arg(long, env = ETCD, hide_env_values = true, value_name = "ADDRESS")]
     dgdr_etcd_address: Option<String>,
-    /// The address of Model Express, for profilers
+    /// Address of Model Express, for profilers
     #[arg(long, env = MODEL_EXPRESS, hide_env_values = true, value_name = "URL")]
     dgdr_model_express_url: Option<String>,
-    /// The address of Prometheus, for profilers
+    /// Address of Prometheus, for profilers
     #[arg(long, env = PROMETHEUS, hide_env_values = true, value_name = "URL")]
     dgdr_prometheus_endpoint: Option<String>,
 }
@@ -55,17 +55,17 @@ impl RequestArgs {
             (MODEL_EXPRESS, &self.dgdr_model_express_url),
             (PROMETHEUS, &self.dgdr_prometheus_endpoint),
         ];
-        // Manifests set a variable to the empty string if there is no such address.
-        let given = |text: &String| !text.is_empty();
+        // ManifestFormat set a variable to the empty string if there is no such address.
+        let is_set = |text: &String| !text.is_empty();
         RequestOptions {
             default_image: None,
             pull_policy: Some(self.operator_image_pull_policy.clone()),
-            cluster_role: Some(self.dgdr_profiling_cluster_role.clone()).filter(given),
+            cluster_role: Some(self.dgdr_profiling_cluster_role.clone()).filter(is_set),
             by_labels: self.gpu_discovery == Switch::On,
             endpoint: self.dcgm_endpoint.clone(),
             infrastructure: addresses
                 .into_iter()
-                .filter_map(|(name, address)| Some((name.to_owned(), address.clone().filter(given)?)))
+                .filter_map(|(name, address)| Some((name.to_owned(), address.clone().filter(is_set)?)))
                 .collect(),
         }
     }
@@ -78,18 +78,20 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct RequestLine {
         #[command(flatten)]
         requests: RequestArgs,
     }
 
-    fn told(flags: &str) -> RequestOptions {
-        Line::parse_from([&["run"], &flags.split_whitespace().collect::<Vec<_>>()[..]].concat()).requests.options()
+    fn options(flags: &str) -> RequestOptions {
+        RequestLine::parse_from([&["run"], &flags.split_whitespace().collect::<Vec<_>>()[..]].concat())
+            .requests
+            .options()
     }
 
     #[test]
     fn flags_become_request_options() {
-        let given = told(
+        let given = options(
             "--operator-image-pull-policy Always --dgdr-profiling-cluster-role mine --gpu-discovery off \
              --dcgm-endpoint http://{POD_IP}:9401/metrics --dgdr-nats-address nats://nats:4222 \
              --dgdr-etcd-address etcd:2379 --dgdr-model-express-url http://express:8001 \
@@ -114,19 +116,21 @@ mod tests {
 
     #[test]
     fn defaults_bind_shipped_role_without_addresses() {
-        let given = told("");
+        let given = options("");
         let expected = RequestOptions { pull_policy: Some("IfNotPresent".to_owned()), ..RequestOptions::default() };
         assert_eq!(given, expected);
         assert_eq!(given.cluster_role.as_deref(), Some("steersman-profiling-job"));
-        let nothing = Line::parse_from(["run", "--dgdr-profiling-cluster-role", "", "--dgdr-nats-address", ""]);
+        let nothing = RequestLine::parse_from(["run", "--dgdr-profiling-cluster-role", "", "--dgdr-nats-address", ""]);
         let nothing = nothing.requests.options();
         assert_eq!((nothing.cluster_role, nothing.infrastructure.len()), (None, 0));
     }
 
     #[test]
     fn unknown_pull_policy_is_refused() {
-        let said =
-            Line::try_parse_from(["run", "--operator-image-pull-policy", "Sometimes"]).err().unwrap().to_string();
-        assert!(said.contains("[possible values: Always, IfNotPresent, Never]"), "{said}");
+        let error = RequestLine::try_parse_from(["run", "--operator-image-pull-policy", "Sometimes"])
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.contains("[possible values: Always, IfNotPresent, Never]"), "{error}");
     }
 }

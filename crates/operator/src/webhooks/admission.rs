@@ -18,7 +18,7 @@ const KIND: &str = "AdmissionReview";
 const VERSION: &str = "admission.k8s.io/v1";
 
 /// Largest review in bytes: it holds the new and the old object, each 3 MiB at most.
-pub const LONGEST: usize = 8 * 1024 * 1024;
+pub const MAX_REVIEW_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
@@ -124,7 +124,7 @@ impl Handlers {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Review {
+struct AdmissionReview {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -133,11 +133,11 @@ struct Review {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum AdmissionReviewError {
     #[error("this is not an {KIND} of {VERSION}: {0}")]
     NotAReview(serde_json::Error),
     #[error(
-        "this webhook speaks {KIND} of {VERSION}, not {kind:?} of {api_version:?}; \
+        "this webhook supports {KIND} of {VERSION}, not {kind:?} of {api_version:?}; \
          set admissionReviewVersions: [\"v1\"] in the webhook configuration"
     )]
     OtherReview { kind: String, api_version: String },
@@ -146,25 +146,26 @@ pub enum Failure {
 }
 
 /// Reads the request out of a review. A failure carries the uid of the review, or `uid` if that could not be read.
-pub fn read(body: &[u8], uid: &str) -> Result<AdmissionRequest<DynamicObject>, (String, Failure)> {
+pub fn read(body: &[u8], uid: &str) -> Result<AdmissionRequest<DynamicObject>, (String, AdmissionReviewError)> {
     let unknown = |failure| (uid.to_owned(), failure);
-    let review: Review = serde_json::from_slice(body).map_err(Failure::NotAReview).map_err(unknown)?;
+    let review: AdmissionReview =
+        serde_json::from_slice(body).map_err(AdmissionReviewError::NotAReview).map_err(unknown)?;
     let given = review.request.as_ref().and_then(|request| request.get("uid")?.as_str());
     let uid = given.unwrap_or(uid).to_owned();
     if (review.kind.as_str(), review.api_version.as_str()) != (KIND, VERSION) {
-        return Err((uid, Failure::OtherReview { kind: review.kind, api_version: review.api_version }));
+        return Err((uid, AdmissionReviewError::OtherReview { kind: review.kind, api_version: review.api_version }));
     }
-    let Some(request) = review.request else { return Err((uid, Failure::NoRequest)) };
-    serde_json::from_value(request).map_err(|error| (uid, Failure::NotAReview(error)))
+    let Some(request) = review.request else { return Err((uid, AdmissionReviewError::NoRequest)) };
+    serde_json::from_value(request).map_err(|error| (uid, AdmissionReviewError::NotAReview(error)))
 }
 
-pub fn written(uid: &str, route: Route, decided: &Response) -> Vec<u8> {
+pub fn render(uid: &str, route: Route, response_to: &Response) -> Vec<u8> {
     let mut response = Map::from_iter([("uid".to_owned(), json!(uid))]);
     let mut put = |name: &str, value: Value| response.insert(name.to_owned(), value);
-    if !decided.warnings.is_empty() {
-        put("warnings", json!(decided.warnings));
+    if !response_to.warnings.is_empty() {
+        put("warnings", json!(response_to.warnings));
     }
-    match &decided.verdict {
+    match &response_to.verdict {
         Verdict::Patch(operations) if route == Route::Mutate => {
             put("allowed", json!(true));
             put("patchType", json!("JSONPatch"));
@@ -180,8 +181,8 @@ pub fn written(uid: &str, route: Route, decided: &Response) -> Vec<u8> {
     json!({ "apiVersion": VERSION, "kind": KIND, "response": response }).to_string().into_bytes()
 }
 
-/// Denies the request, because there is no verdict.
+/// Denies the request, because it could not be decided.
 pub fn failure(uid: &str, code: u16, reason: &str, message: &str) -> Vec<u8> {
     let status = Status::failure(message, reason).with_code(code);
-    written(uid, Route::Validate, &Response::deny(status))
+    render(uid, Route::Validate, &Response::deny(status))
 }

@@ -27,9 +27,9 @@ impl AdmissionCase {
     /// None if there is nothing to validate, because the request is a deletion or about a subresource. Our webhook
     /// configuration matches none of these, but another one may.
     pub fn read(family: Family, request: AdmissionRequest<DynamicObject>) -> Result<Option<Self>, Box<Response>> {
-        let judged = matches!(request.operation, Operation::Create | Operation::Update);
+        let is_write = matches!(request.operation, Operation::Create | Operation::Update);
         let part = request.sub_resource.as_deref().is_some_and(|part| !part.is_empty());
-        let Some(object) = request.object.filter(|_| judged && !part) else { return Ok(None) };
+        let Some(object) = request.object.filter(|_| is_write && !part) else { return Ok(None) };
         let (new, old) = (stored(family, object)?, request.old_object.map(|old| stored(family, old)).transpose()?);
         let namespace = request.namespace.unwrap_or_default();
         let version = request.request_kind.unwrap_or(request.kind).version;
@@ -50,7 +50,7 @@ impl AdmissionCase {
         let metadata = &self.new["metadata"];
         let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
         let texts: Vec<String> = errors.iter().map(|error| error.text().render(&self.names)).collect();
-        let told = match &texts[..] {
+        let text = match &texts[..] {
             [one] => one.clone(),
             several => format!("[{}]", several.join(", ")),
         };
@@ -68,19 +68,19 @@ impl AdmissionCase {
             uid: String::new(),
             retry_after_seconds: 0,
         };
-        let message = format!("{kind}.{group} {name:?} is invalid: {told}");
+        let message = format!("{kind}.{group} {name:?} is invalid: {text}");
         Status::failure(&message, reason::INVALID).with_code(422).with_details(details)
     }
 }
 
 /// The object in the storage version. API servers send new objects in the version of their author.
 fn stored(family: Family, object: DynamicObject) -> Result<Value, Box<Response>> {
-    let unreadable = |cause: &str| {
-        let message = format!("this is not a {} that can be judged: {cause}", family.kind());
+    let undecodable = |cause: &str| {
+        let message = format!("cannot validate this {}: {cause}", family.kind());
         Box::new(Response::deny(Status::failure(&message, reason::BAD_REQUEST).with_code(400)))
     };
     let wanted = format!("{}/{}", family.group(), family.storage_version());
-    let value = serde_json::to_value(object).map_err(|error| unreadable(&error.to_string()))?;
+    let value = serde_json::to_value(object).map_err(|error| undecodable(&error.to_string()))?;
     if value["kind"].as_str().is_some_and(|kind| kind != family.kind()) {
         let (version, kind) = (value["apiVersion"].as_str().unwrap_or_default(), &value["kind"]);
         let message = format!(
@@ -88,10 +88,10 @@ fn stored(family: Family, object: DynamicObject) -> Result<Value, Box<Response>>
             family.kind(),
             kind.as_str().unwrap_or_default()
         );
-        return Err(unreadable(&message));
+        return Err(undecodable(&message));
     }
     if value["apiVersion"] == wanted.as_str() {
         return Ok(value);
     }
-    convert(value, &wanted).map(|converted| converted.object).map_err(|error| unreadable(&error.to_string()))
+    convert(value, &wanted).map(|converted| converted.object).map_err(|error| undecodable(&error.to_string()))
 }

@@ -16,27 +16,27 @@ const KIND: &str = "ConversionReview";
 const VERSION: &str = "apiextensions.k8s.io/v1";
 
 /// Largest object in bytes. No API server accepts more than 3 MiB, and conversion may have made the stored object larger.
-const LARGEST_OBJECT: usize = 4 * 1024 * 1024;
+const MAX_OBJECT_BYTES: usize = 4 * 1024 * 1024;
 
 /// Most objects in one review, far more than a chunk of a list has: bounds a body that consists of commas.
-const MOST_OBJECTS: usize = 100_000;
+const MAX_OBJECTS: usize = 100_000;
 
 /// Converts one object; [`steersman_api::convert::answer`] outside tests.
 pub type Convert = fn(Value, &str) -> Result<Converted, ConvertError>;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Review<'a> {
+struct ConversionReview<'a> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
     kind: String,
     #[serde(borrow)]
-    request: Option<Request<'a>>,
+    request: Option<ConversionRequest<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Request<'a> {
+struct ConversionRequest<'a> {
     uid: String,
     #[serde(rename = "desiredAPIVersion")]
     desired: String,
@@ -45,17 +45,17 @@ struct Request<'a> {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum ConversionReviewError {
     #[error("this is not a {KIND} of {VERSION}: {0}")]
     NotAReview(serde_json::Error),
     #[error(
-        "this webhook speaks {KIND} of {VERSION}, not {kind:?} of {api_version:?}; \
+        "this webhook supports {KIND} of {VERSION}, not {kind:?} of {api_version:?}; \
          set conversionReviewVersions: [\"v1\"] in the CRD"
     )]
     OtherReview { kind: String, api_version: String },
     #[error("the {KIND} has no request")]
     NoRequest,
-    #[error("{which}: it is larger than {} MiB, more than an API server takes", LARGEST_OBJECT / 1024 / 1024)]
+    #[error("{which}: it is larger than {} MiB, more than an API server accepts", MAX_OBJECT_BYTES / 1024 / 1024)]
     LargeObject { which: String },
     #[error("{which}: {cause}")]
     NotJson { which: String, cause: serde_json::Error },
@@ -64,19 +64,25 @@ pub enum Failure {
 }
 
 pub fn uid(body: &[u8]) -> Option<String> {
-    let review: Review<'_> = serde_json::from_slice(body).ok()?;
+    let review: ConversionReview<'_> = serde_json::from_slice(body).ok()?;
     review.request.map(|request| request.uid)
 }
 
 /// Answers one review. A failure carries the uid of the review, or `uid` if that could not be read.
-pub fn answer(body: &[u8], uid: &str, convert: Convert, losses: &Losses) -> Result<Vec<u8>, (String, Failure)> {
+pub fn answer(
+    body: &[u8],
+    uid: &str,
+    convert: Convert,
+    losses: &Losses,
+) -> Result<Vec<u8>, (String, ConversionReviewError)> {
     let unknown = |failure| (uid.to_owned(), failure);
-    let review: Review<'_> = serde_json::from_slice(body).map_err(Failure::NotAReview).map_err(unknown)?;
+    let review: ConversionReview<'_> =
+        serde_json::from_slice(body).map_err(ConversionReviewError::NotAReview).map_err(unknown)?;
     if (review.kind.as_str(), review.api_version.as_str()) != (KIND, VERSION) {
         let uid = review.request.map_or_else(|| uid.to_owned(), |request| request.uid);
-        return Err((uid, Failure::OtherReview { kind: review.kind, api_version: review.api_version }));
+        return Err((uid, ConversionReviewError::OtherReview { kind: review.kind, api_version: review.api_version }));
     }
-    let request = review.request.ok_or(Failure::NoRequest).map_err(unknown)?;
+    let request = review.request.ok_or(ConversionReviewError::NoRequest).map_err(unknown)?;
     let mut text = Vec::with_capacity(body.len() + 256);
     text.extend_from_slice(head(&request.uid).as_bytes());
     match write_objects(&request, convert, losses, &mut text) {
@@ -87,22 +93,24 @@ pub fn answer(body: &[u8], uid: &str, convert: Convert, losses: &Losses) -> Resu
 }
 
 fn write_objects(
-    request: &Request<'_>,
+    request: &ConversionRequest<'_>,
     convert: Convert,
     losses: &Losses,
     written: &mut Vec<u8>,
-) -> Result<(), Failure> {
+) -> Result<(), ConversionReviewError> {
     for (index, raw) in request.objects.iter().enumerate() {
         let which = || format!("object {} of {}", index + 1, request.objects.len());
-        if raw.get().len() > LARGEST_OBJECT {
-            return Err(Failure::LargeObject { which: which() });
+        if raw.get().len() > MAX_OBJECT_BYTES {
+            return Err(ConversionReviewError::LargeObject { which: which() });
         }
-        let not_json = |cause| Failure::NotJson { which: which(), cause };
+        let not_json = |cause| ConversionReviewError::NotJson { which: which(), cause };
         let object: Value = serde_json::from_str(raw.get()).map_err(not_json)?;
-        let named = Named::of(&object);
-        let converted = convert(object, &request.desired)
-            .map_err(|cause| Failure::NotConverted { which: format!("{} ({named})", which()), cause })?;
-        losses.log_once(&named, &request.desired, &converted.lost);
+        let object_revision = ObjectRevision::of(&object);
+        let converted = convert(object, &request.desired).map_err(|cause| ConversionReviewError::NotConverted {
+            which: format!("{} ({object_revision})", which()),
+            cause,
+        })?;
+        losses.log_once(&object_revision, &request.desired, &converted.lost);
         if index > 0 {
             written.push(b',');
         }
@@ -127,7 +135,7 @@ pub fn failure(uid: &str, code: u16, reason: &str, message: &str) -> Vec<u8> {
 
 /// Identity of one generation of an object, for messages and to log a loss once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Named {
+pub struct ObjectRevision {
     pub kind: String,
     pub namespace: String,
     pub name: String,
@@ -135,7 +143,7 @@ pub struct Named {
     pub generation: i64,
 }
 
-impl Named {
+impl ObjectRevision {
     /// Every field may be absent: server-side apply converts parts of objects.
     fn of(object: &Value) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -149,11 +157,11 @@ impl Named {
     }
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for ObjectRevision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let or = |text: &str, instead: &str| if text.is_empty() { instead.to_owned() } else { text.to_owned() };
+        let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
         let namespace = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
-        write!(f, "{} {namespace}{}", or(&self.kind, "of no kind"), or(&self.name, "without a name"))
+        write!(f, "{} {namespace}{}", or(&self.kind, "unknown kind"), or(&self.name, "without a name"))
     }
 }
 
@@ -170,8 +178,8 @@ fn bounded<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'a
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
             let mut objects = Vec::new();
             while let Some(object) = list.next_element()? {
-                if objects.len() == MOST_OBJECTS {
-                    return Err(A::Error::custom(format!("it has more than {MOST_OBJECTS} objects")));
+                if objects.len() == MAX_OBJECTS {
+                    return Err(A::Error::custom(format!("it has more than {MAX_OBJECTS} objects")));
                 }
                 objects.push(object);
             }

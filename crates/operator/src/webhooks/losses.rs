@@ -6,19 +6,19 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
-use crate::webhooks::conversion::Named;
+use crate::webhooks::conversion::ObjectRevision;
 
 /// Most entries, at eight bytes each. A full set is cleared, so that a line may be logged again.
-const REMEMBERED: usize = 10_000;
+const MAX_REMEMBERED: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub struct Losses {
     hasher: RandomState,
-    said: Mutex<HashSet<u64>>,
+    logged: Mutex<HashSet<u64>>,
 }
 
 impl Losses {
-    pub fn log_once(&self, object: &Named, to: &str, lost: &[String]) {
+    pub fn log_once(&self, object: &ObjectRevision, to: &str, lost: &[String]) {
         if lost.is_empty() || !self.is_new(object, to) {
             return;
         }
@@ -29,16 +29,16 @@ impl Losses {
             generation = object.generation,
             to,
             lost = lost.join("; "),
-            "a conversion cannot keep everything"
+            "the conversion drops fields that the version cannot represent"
         );
     }
 
-    fn is_new(&self, object: &Named, to: &str) -> bool {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= REMEMBERED {
-            said.clear();
+    fn is_new(&self, object: &ObjectRevision, to: &str) -> bool {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= MAX_REMEMBERED {
+            logged.clear();
         }
-        said.insert(self.hasher.hash_one((object, to)))
+        logged.insert(self.hasher.hash_one((object, to)))
     }
 }
 
@@ -49,20 +49,20 @@ mod tests {
     #[test]
     fn loss_is_new_once_per_generation_and_version() {
         let losses = Losses::default();
-        let object = Named { name: "a".into(), uid: "1".into(), generation: 1, ..Named::default() };
+        let object = ObjectRevision { name: "a".into(), uid: "1".into(), generation: 1, ..ObjectRevision::default() };
         assert!(losses.is_new(&object, "v1"));
         assert!(!losses.is_new(&object, "v1"));
         assert!(losses.is_new(&object, "v2"));
-        assert!(losses.is_new(&Named { generation: 2, ..object.clone() }, "v1"));
-        assert!(losses.is_new(&Named { uid: "2".into(), ..object }, "v1"));
+        assert!(losses.is_new(&ObjectRevision { generation: 2, ..object.clone() }, "v1"));
+        assert!(losses.is_new(&ObjectRevision { uid: "2".into(), ..object }, "v1"));
     }
 
     #[test]
     fn memory_is_bounded() {
         let losses = Losses::default();
-        for generation in 0..3 * i64::try_from(REMEMBERED).unwrap() {
-            assert!(losses.is_new(&Named { generation, ..Named::default() }, "v1"));
-            assert!(losses.said.lock().unwrap().len() <= REMEMBERED);
+        for generation in 0..3 * i64::try_from(MAX_REMEMBERED).unwrap() {
+            assert!(losses.is_new(&ObjectRevision { generation, ..ObjectRevision::default() }, "v1"));
+            assert!(losses.logged.lock().unwrap().len() <= MAX_REMEMBERED);
         }
     }
 }

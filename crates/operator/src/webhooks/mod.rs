@@ -33,28 +33,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dynamo::metrics::RequestMetrics;
 use admission::{Handlers, Route};
-use body::{Gate, Refused};
+use body::{BodyBudget, BodyError};
 use conversion::Convert;
 use losses::Losses;
 
 /// Reviews processed at a time. They are CPU-bound: more would only share the processor.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_REVIEWS: usize = 4;
 
 /// Longest time for a handler. API servers usually wait 10 s.
-const JUDGED: Duration = Duration::from_secs(8);
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(8);
 
-const PANICKED: &str = "this webhook failed by a fault of its own; the operator's log says where, please report it";
+const PANICKED: &str =
+    "the webhook panicked, which is a defect of the operator; find \"panicked\" in the operator's log and report it";
 
 /// Outcome of a review, for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReviewOutcome {
     Answered,
     Denied,
     Failed,
     Panicked,
 }
 
-impl Outcome {
+impl ReviewOutcome {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -65,13 +66,13 @@ impl Outcome {
     }
 }
 
-struct Shared {
+struct WebhookContext {
     convert: Convert,
     handlers: Handlers,
     metrics: Arc<Metrics>,
     /// Counts refused DynamoGraphDeploymentRequests.
     requests: Arc<RequestMetrics>,
-    gate: Gate,
+    budget: BodyBudget,
     work: Arc<Semaphore>,
     losses: Arc<Losses>,
     leaving: CancellationToken,
@@ -86,42 +87,42 @@ pub fn routes(
     requests: Arc<RequestMetrics>,
     leaving: CancellationToken,
 ) -> Router {
-    let work = Arc::new(Semaphore::new(AT_ONCE));
-    let (gate, losses) = (Gate::default(), Arc::default());
-    let shared = Arc::new(Shared { convert, handlers, metrics, requests, gate, work, losses, leaving });
+    let work = Arc::new(Semaphore::new(MAX_CONCURRENT_REVIEWS));
+    let (budget, losses) = (BodyBudget::default(), Arc::default());
+    let context = Arc::new(WebhookContext { convert, handlers, metrics, requests, budget, work, losses, leaving });
     let missing = || async {
-        (StatusCode::NOT_FOUND, "not found: this address has POST /convert, /validate/<family> and /mutate/<family>\n")
+        (StatusCode::NOT_FOUND, "not found: this server has POST /convert, /validate/<family> and /mutate/<family>\n")
     };
-    let validate = |shared, family, request| admit(shared, Route::Validate, family, request);
-    let mutate = |shared, family, request| admit(shared, Route::Mutate, family, request);
+    let validate = |context, family, request| admit(context, Route::Validate, family, request);
+    let mutate = |context, family, request| admit(context, Route::Mutate, family, request);
     Router::new()
         .route("/convert", post(convert_review))
         .route("/validate/{family}", post(validate))
         .route("/mutate/{family}", post(mutate))
         .fallback(missing)
-        .with_state(shared)
+        .with_state(context)
 }
 
-async fn convert_review(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
+async fn convert_review(State(context): State<Arc<WebhookContext>>, request: Request<Body>) -> Response {
     let began = Instant::now();
-    let (outcome, text) = converted(&shared, request).await;
-    shared.respond("/convert", outcome, began, text)
+    let (outcome, text) = review_conversion(&context, request).await;
+    context.respond("/convert", outcome, began, text)
 }
 
-async fn converted(shared: &Shared, request: Request<Body>) -> (Outcome, Vec<u8>) {
-    let held = match shared.gate.read(request, body::LONGEST).await {
+async fn review_conversion(context: &WebhookContext, request: Request<Body>) -> (ReviewOutcome, Vec<u8>) {
+    let held = match context.budget.read(request, body::MAX_BODY_BYTES).await {
         Ok(held) => Arc::new(held),
         Err(refused) => return unread(&refused, conversion::failure),
     };
-    let _turn = shared.work.acquire().await;
-    let (review, convert, losses) = (held.clone(), shared.convert, shared.losses.clone());
+    let _turn = context.work.acquire().await;
+    let (review, convert, losses) = (held.clone(), context.convert, context.losses.clone());
     let work = spawn_blocking(move || conversion::answer(&review.bytes, &review.uid(), convert, &losses));
     match work.await {
-        Ok(Ok(text)) => (Outcome::Answered, text),
+        Ok(Ok(text)) => (ReviewOutcome::Answered, text),
         Ok(Err((uid, failure))) => {
             let message = failure.to_string();
-            tracing::warn!(webhook = "/convert", message, "a review could not be answered as it was asked");
-            (Outcome::Failed, conversion::failure(&uid, 400, reason::BAD_REQUEST, &message))
+            tracing::warn!(webhook = "/convert", message, "cannot answer a review");
+            (ReviewOutcome::Failed, conversion::failure(&uid, 400, reason::BAD_REQUEST, &message))
         }
         Err(error) => {
             let uid = conversion::uid(&held.bytes).unwrap_or_else(|| held.uid());
@@ -131,7 +132,7 @@ async fn converted(shared: &Shared, request: Request<Body>) -> (Outcome, Vec<u8>
 }
 
 async fn admit(
-    State(shared): State<Arc<Shared>>,
+    State(context): State<Arc<WebhookContext>>,
     route: Route,
     Path(name): Path<String>,
     request: Request<Body>,
@@ -139,27 +140,27 @@ async fn admit(
     let began = Instant::now();
     let family: Option<Family> = name.parse().ok();
     let label = route.label(family);
-    let (outcome, text) = admitted(&shared, route, family, label, request).await;
-    shared.respond(label, outcome, began, text)
+    let (outcome, text) = review_admission(&context, route, family, label, request).await;
+    context.respond(label, outcome, began, text)
 }
 
-async fn admitted(
-    shared: &Shared,
+async fn review_admission(
+    context: &WebhookContext,
     route: Route,
     family: Option<Family>,
     label: &'static str,
     request: Request<Body>,
-) -> (Outcome, Vec<u8>) {
-    let held = match shared.gate.read(request, admission::LONGEST).await {
+) -> (ReviewOutcome, Vec<u8>) {
+    let held = match context.budget.read(request, admission::MAX_REVIEW_BYTES).await {
         Ok(held) => held,
         Err(refused) => return unread(&refused, admission::failure),
     };
     let uid = held.uid();
     let failed = |uid: &str, code, reason, message: &str| {
-        tracing::warn!(webhook = label, message, "a review could not be answered as it was asked");
-        (Outcome::Failed, admission::failure(uid, code, reason, message))
+        tracing::warn!(webhook = label, message, "cannot answer a review");
+        (ReviewOutcome::Failed, admission::failure(uid, code, reason, message))
     };
-    let turn = shared.work.acquire().await;
+    let turn = context.work.acquire().await;
     let reading = spawn_blocking(move || (admission::read(&held.bytes, &held.uid()), held)).await;
     // A handler mostly waits for other objects. The body stays in memory until it is done, and so counts against the budget.
     drop(turn);
@@ -170,26 +171,26 @@ async fn admitted(
     };
     let uid = request.uid.clone();
     let (began, operation) = (Instant::now(), format!("{:?}", request.operation).to_uppercase());
-    let Some(handler) = shared.handlers.on(route, family) else {
+    let Some(handler) = context.handlers.on(route, family) else {
         let message = format!(
-            "this version of Steersman has no admission at {label}; remove the webhook from its configuration, \
+            "this version of Steersman has no admission webhook at {label}; remove the webhook from its configuration, \
              or correct its path"
         );
         return failed(&uid, 404, reason::NOT_FOUND, &message);
     };
     // The handler has a task of its own, so that a panic ends there. The limit is outside: CPU-bound work cannot be interrupted.
-    match time::timeout(JUDGED, tokio::spawn(handler(request))).await {
+    match time::timeout(HANDLER_TIMEOUT, tokio::spawn(handler(request))).await {
         Ok(Ok(answer)) => {
             let denied = matches!(answer.verdict, admission::Verdict::Deny(_));
-            let outcome = if denied { Outcome::Denied } else { Outcome::Answered };
+            let outcome = if denied { ReviewOutcome::Denied } else { ReviewOutcome::Answered };
             // A mutated request is validated afterwards, and counts once.
             if family == Some(Family::Dgdr) && route == Route::Validate {
-                shared.requests.record_review(&operation, answer.refusal(), began.elapsed());
+                context.requests.record_review(&operation, answer.refusal(), began.elapsed());
             }
-            (outcome, admission::written(&uid, route, &answer))
+            (outcome, admission::render(&uid, route, &answer))
         }
         Err(_) => {
-            let message = format!("there is no verdict after {} s; try again", JUDGED.as_secs());
+            let message = format!("no decision after {} s; try again", HANDLER_TIMEOUT.as_secs());
             failed(&uid, 504, reason::TIMEOUT, &message)
         }
         Ok(Err(error)) => panicked(label, error, &uid, admission::failure),
@@ -199,27 +200,27 @@ async fn admitted(
 /// Renders a failed review from its uid, code, reason and message.
 type RenderFailure = fn(&str, u16, &str, &str) -> Vec<u8>;
 
-fn unread(refused: &Refused, failure: RenderFailure) -> (Outcome, Vec<u8>) {
+fn unread(refused: &BodyError, failure: RenderFailure) -> (ReviewOutcome, Vec<u8>) {
     let message = refused.to_string();
-    tracing::warn!(message, "a review was not read");
-    (Outcome::Failed, failure(refused.uid(), refused.code(), reason::BAD_REQUEST, &message))
+    tracing::warn!(message, "cannot read a review");
+    (ReviewOutcome::Failed, failure(refused.uid(), refused.code(), reason::BAD_REQUEST, &message))
 }
 
 /// The text of the panic goes to the log alone: it may quote an object.
-fn panicked(webhook: &'static str, error: JoinError, uid: &str, failure: RenderFailure) -> (Outcome, Vec<u8>) {
+fn panicked(webhook: &'static str, error: JoinError, uid: &str, failure: RenderFailure) -> (ReviewOutcome, Vec<u8>) {
     let cause = match error.try_into_panic() {
         Ok(payload) => {
             let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no words".to_owned())
+            text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
         }
         Err(error) => error.to_string(),
     };
     tracing::error!(webhook, cause, "a webhook panicked");
-    (Outcome::Panicked, failure(uid, 500, reason::INTERNAL_ERROR, PANICKED))
+    (ReviewOutcome::Panicked, failure(uid, 500, reason::INTERNAL_ERROR, PANICKED))
 }
 
-impl Shared {
-    fn respond(&self, webhook: &'static str, outcome: Outcome, began: Instant, text: Vec<u8>) -> Response {
+impl WebhookContext {
+    fn respond(&self, webhook: &'static str, outcome: ReviewOutcome, began: Instant, text: Vec<u8>) -> Response {
         self.metrics.reviewed(webhook, outcome.word(), began.elapsed());
         let mut answer = ([(CONTENT_TYPE, "application/json")], text).into_response();
         if self.leaving.is_cancelled() {

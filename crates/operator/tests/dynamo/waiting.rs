@@ -133,7 +133,7 @@ async fn graph_waits_for_its_config_maps() {
     ns.apply_request(spec(json!({}))).await;
     ns.complete_profiling().await;
     ns.wait_for_message("Failed to create ConfigMaps from profiling output").await;
-    let messages = [PLANNER_CONFIG, "The DGD is created once they can", "remove it, or label it so"];
+    let messages = [PLANNER_CONFIG, "The DGD is created once they can", "delete it, or add these labels"];
     ns.kubectl_output("config-map-taken").assert("Deploying", "Deploying", &messages, &["ConfigMapCreationFailed"]);
     assert!(ns.graphs().get_opt(GRAPH).await.unwrap().is_none(), "the graph would start with the wrong configuration");
     let map = ns.namespace.get::<ConfigMap>(PLANNER_CONFIG).await.unwrap().unwrap();

@@ -28,10 +28,10 @@ fn help_and_version_go_to_stdout() {
     assert_eq!(help.status.code(), Some(0));
     for line in [
         "run        Run the operator until SIGTERM or SIGINT",
-        "preflight  Say whether a cluster can run Steersman",
+        "preflight  Check whether a cluster can run Steersman",
         "crds       Print the CustomResourceDefinitions",
-        "webhooks   Print the webhook configurations",
-        "rbac       Print the rights",
+        "webhooks   Print the admission webhook configurations",
+        "rbac       Print the RBAC manifests",
         "Exit status: 0",
     ] {
         assert!(text(&help.stdout).contains(line), "{}", text(&help.stdout));

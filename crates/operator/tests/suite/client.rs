@@ -75,7 +75,7 @@ fn missing_kubeconfig_is_named() {
 #[test]
 fn invalid_kubeconfig_is_located_not_quoted() {
     let error = failure("apiVersion: v1\nusers:\n- name: u\n  user: {token: \"SECRET}\n", None);
-    assert!(error.starts_with("the kubeconfig is not usable: line 4 column"), "{error}");
+    assert!(error.starts_with("cannot use the kubeconfig: line 4 column"), "{error}");
     assert!(!error.contains("SECRET") && !error.contains('\n'), "{error}");
 }
 
@@ -105,7 +105,7 @@ fn silent_server_times_out() {
     let address = listen(move |stream| connections.lock().unwrap().push(stream));
     let error = failure_within(SHORT_TIMEOUT, &kubeconfig_for(&format!("http://{address}")), None);
     let expected = format!(
-        "the API server at http://{address} gave no usable answer within {} s; check the address and the network",
+        "the API server at http://{address} did not answer the request within {} s; check the address and the network",
         SHORT_TIMEOUT.as_secs()
     );
     assert_eq!(error, expected);
@@ -115,7 +115,7 @@ fn silent_server_times_out() {
 fn busy_server_is_not_retried_past_the_timeout() {
     let address = serve_response("503 Service Unavailable", "{}");
     let error = failure_within(SHORT_TIMEOUT, &kubeconfig_for(&format!("http://{address}")), None);
-    assert!(error.contains(&format!("gave no usable answer within {} s", SHORT_TIMEOUT.as_secs())), "{error}");
+    assert!(error.contains(&format!("did not answer the request within {} s", SHORT_TIMEOUT.as_secs())), "{error}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn kubeconfig_with_plugin(script: &str) -> String {
 #[test]
 fn failing_credential_plugin_is_not_quoted() {
     let error = failure(&kubeconfig_with_plugin("echo SECRET; echo SECRET >&2; exit 1"), None);
-    assert!(error.starts_with("the credentials of the kubeconfig cannot be had"), "{error}");
+    assert!(error.starts_with("cannot get the credentials of the kubeconfig"), "{error}");
     assert!(!error.contains("SECRET"), "{error}");
 }
 
@@ -193,6 +193,6 @@ fn hanging_credential_plugin_times_out() {
     runtime.shutdown_background();
     drop(holder);
     let expected =
-        format!("the credential plugin of the kubeconfig gave no answer within {} s", SHORT_TIMEOUT.as_secs());
+        format!("the credential plugin of the kubeconfig did not respond within {} s", SHORT_TIMEOUT.as_secs());
     assert_eq!(error, expected);
 }

@@ -64,7 +64,7 @@ fn conflicting_flags_are_wrong_usage() {
         (&["--apply", "--detach"], "cannot be used with"),
         (&["--apply", "-o", "json"], "cannot be used with"),
         (&["--webhook-url", "https://a", "--webhook-service", "b"], "cannot be used with"),
-        (&["--webhook-url", "http://a"], "give an address that begins with https://"),
+        (&["--webhook-url", "http://a"], "give a URL that begins with https://"),
         (&["--wait", "5"], "--apply"),
     ];
     for (args, expected) in cases {

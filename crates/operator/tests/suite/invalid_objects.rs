@@ -61,7 +61,7 @@ async fn assert_reported_once_per_version<R: Reconciler>(
     let context = ReconcileContext::new(&reconciler, server(cluster, counter.around(admin)), "test");
 
     let error = reconcile_object(&reconciler, &context, &objects).await.unwrap_err();
-    let expected = format!("{} {}/odd cannot be read: {cause}", api.kind(), namespace.name());
+    let expected = format!("cannot decode {} {}/odd: {cause}", api.kind(), namespace.name());
     assert_eq!((error.to_string(), error.is_transient()), (expected, false));
     assert_eq!(counter.calls(), 1, "only the event may be written");
     reconcile_object(&reconciler, &context, &objects).await.unwrap_err();
@@ -76,8 +76,7 @@ async fn assert_reported_once_per_version<R: Reconciler>(
         (Some("Warning"), Some("SpecUnreadable"))
     );
     let note = format!(
-        "The spec cannot be read, so that nothing is done: {cause}. Correct that field; `kubectl explain {api}.spec` says what \
-         it takes"
+        "Cannot decode {cause}. The object is not reconciled until this is fixed; see `kubectl explain {api}.spec`."
     );
     assert_eq!(published[0].note.as_ref(), Some(&note));
     assert_eq!(stored.data["status"], Value::Null, "an invalid object must not be changed");
@@ -167,7 +166,7 @@ async fn running_operator_reports_invalid_objects_until_corrected() {
         .await
         .unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     for (api, field, _) in &odd {
-        let line = format!("a {} cannot be read and is left alone", api.kind());
+        let line = format!("cannot decode a {}; it is not reconciled", api.kind());
         assert_eq!(operator.log().matches(&line).count(), 1, "{}", operator.log());
         let remove_field = Patch::Merge(json!({ "spec": { *field: null } }));
         objects(*api).patch("odd", &PatchParams::default(), &remove_field).await.unwrap();
@@ -178,7 +177,7 @@ async fn running_operator_reports_invalid_objects_until_corrected() {
         let reconciled = wait::eventually("the corrected object is reconciled", reconciled).await;
         reconciled.unwrap_or_else(|error| panic!("{api}: {error}\n{}", operator.log()));
     }
-    let retry_line = |line: &&str| line.contains("a pass failed") && line.contains("cannot be read");
+    let retry_line = |line: &&str| line.contains("reconcile failed") && line.contains("cannot decode");
     assert_eq!(
         operator.log().lines().find(retry_line),
         None,

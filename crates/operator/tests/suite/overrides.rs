@@ -58,7 +58,7 @@ fn job_installs_binary_under_its_command_name() {
         panic!("{words:?}")
     };
     let path = args.install_to.unwrap();
-    let arguments = overrides::called(vec![path.clone().into_os_string(), "--protocol-version".into()]);
+    let arguments = overrides::with_command_name(vec![path.clone().into_os_string(), "--protocol-version".into()]);
     assert_eq!(arguments, ["steersman", "dgd-apply-overrides", "--protocol-version"]);
     let env = job["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
     let binary = env.iter().find(|entry| entry["name"] == "DYNAMO_DGD_APPLY_OVERRIDES_BIN").unwrap();
@@ -109,7 +109,7 @@ fn invalid_input_is_one_error_line() {
     let merge = "apply DGD override: ";
     let good = request(blueprint(), graph("v1beta1", json!({})));
     for (input, wanted) in [
-        (String::new(), format!("{decode}there is nothing on standard input")),
+        (String::new(), format!("{decode}standard input is empty")),
         ("[]".to_owned(), format!("{decode}invalid length 0")),
         ("{\"blueprint\": {".to_owned(), format!("{decode}EOF while parsing")),
         (json!({ "blueprint": blueprint() }).to_string(), "request override is required".to_owned()),

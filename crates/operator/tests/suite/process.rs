@@ -77,7 +77,7 @@ async fn servers_answer_only_their_own_paths() {
     operator.until_answer("/readyz", 200).await;
     assert_eq!(operator.health("/readyz").await.unwrap(), (200, "ok\n".to_owned()));
     assert_eq!(operator.health("/healthz").await.unwrap(), (200, "ok\n".to_owned()));
-    let missing = "not found: this address has /healthz and /readyz\n";
+    let missing = "not found: this server has /healthz and /readyz\n";
     assert_eq!(operator.health("/metrics").await.unwrap(), (404, missing.to_owned()));
     let (status, text) = operator.metrics("/metrics", None).await.unwrap();
     assert_eq!(status, 200);
@@ -114,7 +114,10 @@ async fn metrics_off_loopback_need_authorization() {
     let operator = place.start("guarded", &["--metrics-address", "0.0.0.0:0"]).await;
     operator.until_scraped_with(&scraper).await;
     let (status, body) = operator.metrics("/metrics", None).await.unwrap();
-    assert_eq!((status, body.as_str()), (401, "send a token that the cluster accepts: Authorization: Bearer TOKEN\n"));
+    assert_eq!(
+        (status, body.as_str()),
+        (401, "no valid token; send one that the cluster accepts as the header Authorization: Bearer TOKEN\n")
+    );
     assert_eq!(operator.metrics("/metrics", Some("not-a-token")).await.unwrap().0, 401);
     let (status, body) = operator.metrics("/metrics", Some(&outsider)).await.unwrap();
     assert_eq!(status, 403);
@@ -133,8 +136,8 @@ async fn unreachable_api_server_means_alive_not_ready() {
     let mut operator = Operator::nowhere(&format!("https://127.0.0.1:{}", port.number()));
     operator.until_answer("/healthz", 200).await;
     let (status, body) = operator.health("/readyz").await.unwrap();
-    assert_eq!((status, body.as_str()), (503, "waiting for the API server to answer\n"));
-    operator.until_said("waiting for the API server").await;
+    assert_eq!((status, body.as_str()), (503, "waiting for a response of the API server\n"));
+    operator.until_said("the API server does not respond; retrying every 2 s").await;
     let start = Instant::now();
     operator.signal(Signal::TERM);
     assert_eq!(operator.exit_code().await, Some(0));
@@ -148,7 +151,7 @@ async fn taken_address_fails_in_one_sentence() {
     let taken = format!("127.0.0.1:{}", port.number());
     let mut operator = Operator::nowhere_with("https://127.0.0.1:1", &["--health-address", &taken]);
     assert_eq!(tokio::time::timeout(Duration::from_secs(60), operator.exit_code()).await.unwrap(), Some(1));
-    let sentence = format!("steersman: cannot listen on {taken} for health: ");
+    let sentence = format!("steersman: the health server cannot listen on {taken}: ");
     assert!(operator.complaint().starts_with(&sentence), "{}", operator.complaint());
     assert!(operator.complaint().ends_with("choose another address with --health-address\n"));
 }

@@ -24,7 +24,7 @@ use steersman_runtime::client::Server;
 use steersman_runtime::controller::ControllerContext;
 use steersman_runtime::http::Inside;
 use steersman_runtime::store::Scope;
-use steersman_runtime::store::references::{Kind, ReferenceStore};
+use steersman_runtime::store::references::{ReferenceKind, ReferenceStore};
 use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::{Cluster, Flavour, Namespace, Turn, condition, object, turn, wait};
 use tokio::task::JoinHandle;
@@ -305,7 +305,7 @@ async fn change_enqueues_exactly_its_referrers() {
     let key = |name: &str| NamespacedName::new(env.namespace.name(), name);
     let server = env.server(env.account().await);
     env.apply_secret("a", "hush").await;
-    let secrets = Arc::new(ReferenceStore::new(Kind::Secret, &[]));
+    let secrets = Arc::new(ReferenceStore::new(ReferenceKind::Secret, &[]));
     for name in ["a", "b"] {
         secrets.refer(&key(&format!("uses-{name}")), [key(name)].into());
     }

@@ -13,8 +13,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
-use steersman_runtime::serve::admitted::Trust;
-use steersman_runtime::serve::scrape::{AT_ONCE, Guard, KNOWN_AT_ONCE, routes};
+use steersman_runtime::serve::allowed_tokens::ReviewValidity;
+use steersman_runtime::serve::scrape::{Guard, MAX_KNOWN_REVIEWS, MAX_UNKNOWN_REVIEWS, routes};
 use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::cut::{Cut, Cutter, Fate, fated};
 use steersman_testkit::{Cluster, Flavour, Namespace, object, turn, wait};
@@ -24,7 +24,8 @@ use crate::process::operator::token;
 use crate::server::server;
 
 /// Reviews every scrape, and uses the cache only while the API server is unavailable.
-const ALWAYS_REVIEW: Trust = Trust { fresh: Duration::ZERO, lasting: Duration::from_secs(600), patience: wait::LIMIT };
+const ALWAYS_REVIEW: ReviewValidity =
+    ReviewValidity { fresh: Duration::ZERO, lasting: Duration::from_secs(600), patience: wait::LIMIT };
 
 /// A namespace with a ServiceAccount `scraper` that may scrape, and an account `unauthorized` that may not.
 struct ScrapeTest {
@@ -59,7 +60,7 @@ impl ScrapeTest {
     }
 
     /// The metrics endpoint, with a faulty connection to the API server.
-    fn endpoint(&self, cutter: &Cutter, trust: Trust) -> Router {
+    fn endpoint(&self, cutter: &Cutter, trust: ReviewValidity) -> Router {
         let server = server(self.cluster, cutter.around(&self.admin));
         routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH, |_| ()).0), Guard::Reviewed(server, trust))
     }
@@ -76,7 +77,8 @@ async fn only_allowed_scrapers_are_cached() {
     let Some(turn) = turn(Flavour::Bare).await else { return };
     let test = ScrapeTest::new(turn.cluster, "scrapes").await;
     let counter = Cutter::counting();
-    let endpoint = test.endpoint(&counter, Trust { fresh: Duration::from_secs(3600), ..Trust::default() });
+    let endpoint =
+        test.endpoint(&counter, ReviewValidity { fresh: Duration::from_secs(3600), ..ReviewValidity::default() });
     assert_eq!(
         (scrape(&endpoint, &test.token).await, counter.calls()),
         (200, 2),
@@ -106,7 +108,7 @@ async fn api_server_outage_keeps_recent_scrapers_allowed() {
     }
     assert_eq!(scrape(&endpoint, "unknown-token").await, 503);
     let outage = Cutter::at(3, Cut::NotSent).then_gone();
-    let endpoint = test.endpoint(&outage, Trust { lasting: Duration::ZERO, ..ALWAYS_REVIEW });
+    let endpoint = test.endpoint(&outage, ReviewValidity { lasting: Duration::ZERO, ..ALWAYS_REVIEW });
     assert_eq!(
         (scrape(&endpoint, &test.token).await, scrape(&endpoint, &test.token).await),
         (200, 503),
@@ -172,9 +174,9 @@ async fn hanging_reviews_do_not_block_known_scrapers() {
         wait::eventually("reviews hang", held).await.unwrap();
         hang.store(false, Ordering::SeqCst);
     };
-    hang_reviews("unknown-token", AT_ONCE).await;
+    hang_reviews("unknown-token", MAX_UNKNOWN_REVIEWS).await;
     assert_eq!(scrape(&endpoint, "another-token").await, 503, "reviews of unknown tokens are at their limit");
     assert_eq!(scrape(&endpoint, &test.token).await, 200);
-    hang_reviews(&test.token, KNOWN_AT_ONCE).await;
+    hang_reviews(&test.token, MAX_KNOWN_REVIEWS).await;
     assert_eq!(scrape(&endpoint, &test.token).await, 503, "a hanging review is no evidence of an outage");
 }

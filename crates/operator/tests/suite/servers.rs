@@ -153,7 +153,7 @@ async fn failed_poll_reports_request_cause_and_next_step() {
         (
             "long",
             Behaviour::Override("/v1/providers", 200, "h".repeat(600_000)),
-            "GET /v1/providers failed: the answer of long-service.ns.svc.cluster.local:8321 is longer than 524288 \
+            "GET /v1/providers failed: the response of long-service.ns.svc.cluster.local:8321 is longer than 524288 \
              bytes. Check",
         ),
         // A redirect is not followed: the operator may reach addresses that the user's server may not.
@@ -188,7 +188,7 @@ async fn refused_or_hanging_poll_reports_next_step() {
         start_poller(HttpSettings { answer: Duration::from_millis(50), ..settings(fake.address) }, PollSchedule::default());
     let ObservedServer::Failed(cause) = hanging.until_observed("a").await else { panic!("expected no answer") };
     assert!(
-        cause.contains(&format!("GET /v1/health failed: {host} gave no answer within 50ms. Check its log")),
+        cause.contains(&format!("GET /v1/health failed: {host} did not respond within 50ms. Check its log")),
         "{cause}"
     );
     assert!(cause.contains("whether a NetworkPolicy blocks Steersman's namespace"), "{cause}");
@@ -216,7 +216,7 @@ async fn cluster_proxy_refuses_hosts_outside_the_cluster() {
         ("http://svc.cluster.local.evil.example/", "svc.cluster.local.evil.example"),
         ("ftp://a-service.ns.svc.cluster.local/", "a-service.ns.svc.cluster.local"),
     ] {
-        let error = http.ask(HttpRequest::get(url.parse().unwrap(), 10)).await.unwrap_err().to_string();
+        let error = http.send(HttpRequest::get(url.parse().unwrap(), 10)).await.unwrap_err().to_string();
         assert_eq!(error, format!("{host} is not the address of a Service or a pod in this cluster"));
     }
     assert!(fake.take_requests().is_empty());
@@ -307,7 +307,7 @@ async fn idle_connection_is_closed() {
             connection.read(&mut [0]).await.unwrap()
         });
         let http = Http::new(HttpSettings { plain: true, idle, ..HttpSettings::default() }).unwrap();
-        assert_eq!(http.ask(HttpRequest::get(url, 1_000)).await.unwrap().status, 200);
+        assert_eq!(http.send(HttpRequest::get(url, 1_000)).await.unwrap().status, 200);
         let read = tokio::time::timeout(wait::LIMIT, server).await;
         assert_eq!(read.expect("the connection must be closed").unwrap(), 0, "{idle:?}");
     }

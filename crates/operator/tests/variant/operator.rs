@@ -72,7 +72,7 @@ impl OperatorProbe {
 
     /// Time at which the last reconcile of the fleet ended.
     pub async fn last_reconcile(&self) -> Option<f64> {
-        self.value("steersman_fleet_last_pass_seconds", &[]).await
+        self.value("steersman_fleet_last_reconcile_timestamp_seconds", &[]).await
     }
 
     /// Waits for this number of reconciles that start and end from now on.

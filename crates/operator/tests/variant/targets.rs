@@ -176,7 +176,7 @@ async fn invalid_object_does_not_affect_others() {
     ns.record_kubectl_output("odd-number", "odd-number").await;
 
     // The environment contains an object that cannot be decoded, older than all others.
-    let is_warning = |line: &Value| line["msg"] == "a VariantAutoscaling cannot be read and is left alone";
+    let is_warning = |line: &Value| line["msg"] == "cannot decode a VariantAutoscaling; it is not reconciled";
     let lines: Vec<Value> = ns.probe.log_lines().into_iter().filter(is_warning).collect();
     assert_eq!(lines.len(), 1, "expected one log line: {lines:?}");
     assert_eq!((&lines[0]["namespace"], &lines[0]["name"]), (&json!(INVALID_OBJECT.0), &json!(INVALID_OBJECT.1)));

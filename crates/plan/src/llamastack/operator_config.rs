@@ -11,7 +11,7 @@ use steersman_reconcile::Finding;
 use super::config::base;
 use super::fields;
 use super::snapshot::{ObservedObject, Settings};
-use crate::oci::Reference;
+use crate::oci::ImageReference;
 
 /// The name that the Go operator uses, so that its ConfigMap works unchanged.
 pub const NAME: &str = "llama-stack-operator-config";
@@ -127,7 +127,7 @@ impl OperatorConfig {
     fn images(&mut self, given: BTreeMap<String, Value>) -> BTreeMap<String, String> {
         let mut images = BTreeMap::new();
         for (name, image) in given {
-            let (cause, remedy) = match image.as_str().map(|image| (image, Reference::parse(image))) {
+            let (cause, remedy) = match image.as_str().map(|image| (image, ImageReference::parse(image))) {
                 _ if base::distribution(&name).is_none() => {
                     let known = base::names().collect::<Vec<_>>().join(", ");
                     ("unknown distribution".to_owned(), format!("Use one of {known}."))

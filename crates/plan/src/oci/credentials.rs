@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use steersman_api::meta::Sensitive;
 
-use super::Reference;
+use super::ImageReference;
 use super::reference::{registry_name, split_port};
 
 pub const TYPE_DOCKERCONFIGJSON: &str = "kubernetes.io/dockerconfigjson";
@@ -27,16 +27,16 @@ pub enum Login {
     Token(Sensitive<String>),
 }
 
-/// The logins of any number of pull secrets. The default has none and asks the registry anonymously.
+/// The logins of any number of pull secrets. The default has none, for anonymous pulls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
-    entries: Vec<Entry>,
+    entries: Vec<CredentialEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    /// Host, port and path of the login.
-    place: String,
+struct CredentialEntry {
+    /// Host, port and path for which the login is valid.
+    scope: String,
     login: Login,
 }
 
@@ -44,14 +44,14 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPullSecret {
     #[error(
-        "Secret {name:?} has the type {given:?}; a pull secret has {TYPE_DOCKERCONFIGJSON}: make it with `kubectl create \
+        "Secret {name:?} has the type {given:?}; a pull secret has {TYPE_DOCKERCONFIGJSON}: create it with `kubectl create \
          secret docker-registry`"
     )]
     OtherType { name: String, given: String },
-    #[error("Secret {name:?} has no key {key:?}; make it with `kubectl create secret docker-registry`")]
+    #[error("Secret {name:?} has no key {key:?}; create it with `kubectl create secret docker-registry`")]
     NoKey { name: String, key: &'static str },
     #[error(
-        "key {key:?} of Secret {name:?} is not a Docker configuration; make it with `kubectl create secret docker-registry`"
+        "key {key:?} of Secret {name:?} is not a Docker configuration; create it with `kubectl create secret docker-registry`"
     )]
     Unreadable { name: String, key: &'static str },
 }
@@ -87,20 +87,20 @@ impl Credentials {
             serde_json::from_slice(&text.0).map(|config: DockerConfig| config.auths).map_err(|_| unreadable())?
         };
         let mut found = Vec::new();
-        for (place, auth) in auths {
+        for (scope, auth) in auths {
             if let Some(login) = auth.login().map_err(|Unreadable| unreadable())? {
-                found.push(Entry { place: place_of(&place), login });
+                found.push(CredentialEntry { scope: scope_of(&scope), login });
             }
         }
         self.entries.extend(found);
-        // The most specific place comes first, as with kubelets; equal places keep the order of the Secrets.
-        self.entries.sort_by(|a, b| b.place.cmp(&a.place));
+        // The most specific scope comes first, as with kubelets; equal scopes keep the order of the Secrets.
+        self.entries.sort_by(|a, b| b.scope.cmp(&a.scope));
         Ok(())
     }
 
-    /// The logins for an image, the best first. Empty: ask anonymously.
-    pub fn logins(&self, image: &Reference) -> Vec<&Login> {
-        self.entries.iter().filter(|entry| covers(&entry.place, image)).map(|entry| &entry.login).collect()
+    /// The logins for an image, the best first. Empty: pull anonymously.
+    pub fn logins(&self, image: &ImageReference) -> Vec<&Login> {
+        self.entries.iter().filter(|entry| covers(&entry.scope, image)).map(|entry| &entry.login).collect()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -138,7 +138,7 @@ impl Auth {
 }
 
 /// The key of an entry without scheme, API version and trailing slash.
-fn place_of(key: &str) -> String {
+fn scope_of(key: &str) -> String {
     let bare = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
     let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
     let path = path.trim_matches('/');
@@ -151,10 +151,10 @@ fn place_of(key: &str) -> String {
     if path.is_empty() { host } else { format!("{host}/{path}") }
 }
 
-/// Whether a place covers an image. Parts of the host may be patterns, the port must be equal or absent in both, and
+/// Whether a scope covers an image. Parts of the host may be patterns, the port must be equal or absent in both, and
 /// the path is a prefix of the repository.
-fn covers(place: &str, image: &Reference) -> bool {
-    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+fn covers(scope: &str, image: &ImageReference) -> bool {
+    let (host, path) = scope.split_once('/').unwrap_or((scope, ""));
     let (name, port) = split_port(host);
     let (wanted, wanted_port) = split_port(&image.registry);
     let (parts, wanted): (Vec<&str>, Vec<&str>) = (name.split('.').collect(), wanted.split('.').collect());

@@ -6,4 +6,4 @@ mod reference;
 
 pub use credentials::{BadPullSecret, Credentials, Login, TYPE_DOCKERCFG, TYPE_DOCKERCONFIGJSON};
 pub use observed_labels::{Choice, ObservedLabels, choose};
-pub use reference::{BadReference, Reference, is_digest};
+pub use reference::{BadReference, ImageReference, is_digest};

@@ -8,11 +8,11 @@ const DEFAULT_REGISTRY: &str = "docker.io";
 const DEFAULT_REGISTRY_NAMES: [&str; 3] = [DEFAULT_REGISTRY, "index.docker.io", "registry-1.docker.io"];
 const DEFAULT_REGISTRY_HOST: &str = "registry-1.docker.io";
 
-const LONGEST_REPOSITORY: usize = 255;
-const LONGEST_TAG: usize = 128;
+const MAX_REPOSITORY_LENGTH: usize = 255;
+const MAX_TAG_LENGTH: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct ImageReference {
     /// `host` or `host:port`. All names of the default registry become `docker.io`.
     pub registry: String,
     pub repository: String,
@@ -30,9 +30,9 @@ pub struct BadReference {
     pub why: &'static str,
 }
 
-impl Reference {
+impl ImageReference {
     pub fn parse(text: &str) -> Result<Self, BadReference> {
-        parse(text).map_err(|why| BadReference { text: text.chars().take(LONGEST_REPOSITORY).collect(), why })
+        parse(text).map_err(|why| BadReference { text: text.chars().take(MAX_REPOSITORY_LENGTH).collect(), why })
     }
 
     pub fn host(&self) -> &str {
@@ -44,7 +44,7 @@ impl Reference {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for ImageReference {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}/{}", self.registry, self.repository)?;
         match (&self.digest, &self.tag) {
@@ -72,10 +72,10 @@ pub(super) fn registry_name(written: &str) -> String {
     }
 }
 
-fn parse(text: &str) -> Result<Reference, &'static str> {
+fn parse(text: &str) -> Result<ImageReference, &'static str> {
     let (rest, digest) = match text.split_once('@') {
         Some((rest, digest)) if is_digest(digest) => (rest, Some(digest.to_owned())),
-        Some(_) => return Err("what follows the @ is not a digest like sha256:<64 hex digits>"),
+        Some(_) => return Err("the part after @ is not a digest like sha256:<64 hex digits>"),
         None => (text, None),
     };
     // A colon before the last slash belongs to the registry's port.
@@ -93,17 +93,17 @@ fn parse(text: &str) -> Result<Reference, &'static str> {
         _ => (DEFAULT_REGISTRY.to_owned(), path.to_owned()),
     };
     if !is_host(&registry) {
-        return Err("what precedes the first slash is not a host or host:port");
+        return Err("the part before the first slash is not a host or host:port");
     }
     let official = registry == DEFAULT_REGISTRY && !repository.contains('/');
     let repository = if official { format!("library/{repository}") } else { repository };
-    if repository.len() > LONGEST_REPOSITORY || !repository.split('/').all(is_repository_part) {
+    if repository.len() > MAX_REPOSITORY_LENGTH || !repository.split('/').all(is_repository_part) {
         return Err(
             "the repository may have lower case letters, digits, and '.', '_', '-' between them, in parts divided by '/'",
         );
     }
     let tag = tag.map(str::to_owned).or_else(|| digest.is_none().then(|| "latest".to_owned()));
-    Ok(Reference { registry, repository, tag, digest })
+    Ok(ImageReference { registry, repository, tag, digest })
 }
 
 /// Follows container engines: `a/b` is a repository of the default registry, `a.b/c` and `localhost/c` are not.
@@ -141,5 +141,5 @@ fn is_repository_part(part: &str) -> bool {
 
 fn is_tag(tag: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    tag.len() <= LONGEST_TAG && tag.starts_with(plain) && tag.chars().all(|c| plain(c) || matches!(c, '.' | '-'))
+    tag.len() <= MAX_TAG_LENGTH && tag.starts_with(plain) && tag.chars().all(|c| plain(c) || matches!(c, '.' | '-'))
 }

@@ -2,8 +2,11 @@
 
 mod plan;
 mod report;
-mod seen;
+mod snapshot;
 
 pub use plan::plan;
 pub use report::{Report, report};
-pub use seen::{Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen};
+pub use snapshot::{
+    ClusterSnapshot, Conversion, ObservedCrd, ObservedFamily, ObservedLease, ObservedLegacyLease, ObservedRight, Reach,
+    Right,
+};

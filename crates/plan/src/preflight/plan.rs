@@ -4,7 +4,10 @@ use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LegacyLease};
 use steersman_reconcile::{Finding, Lookup};
 
-use super::seen::{Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen};
+use super::snapshot::{
+    ClusterSnapshot, Conversion, ObservedCrd, ObservedFamily, ObservedLease, ObservedLegacyLease, ObservedRight, Reach,
+    Right,
+};
 
 /// The version of the API types that Steersman is built with.
 pub const OLDEST_SERVER: ServerVersion = ServerVersion::new(1, 33);
@@ -17,25 +20,25 @@ const CLOCK_SLACK_SECONDS: i64 = 60;
 const USUAL_LEASE_SECONDS: i32 = 15;
 
 /// Total: every cluster gets findings, blockers first. A needed fact that could not be read counts as a finding.
-pub fn plan(seen: &Seen) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = server(seen).into_iter().collect();
-    findings.extend(seen.rights.iter().filter_map(|right| missing_right(seen, right)));
-    for FamilySeen { family, crd } in &seen.families {
+pub fn plan(snapshot: &ClusterSnapshot) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = server(snapshot).into_iter().collect();
+    findings.extend(snapshot.rights.iter().filter_map(|right| missing_right(snapshot, right)));
+    for ObservedFamily { family, crd } in &snapshot.families {
         match crd {
             Lookup::Known(Some(crd)) => {
                 findings.extend(not_established(*family, crd));
                 findings.extend(missing_versions(*family, crd));
                 findings.extend(conversion(*family, crd));
-                findings.extend(uncounted(seen, *family, crd));
+                findings.extend(uncounted(snapshot, *family, crd));
             }
             Lookup::Known(None) => findings.push(absent(*family)),
-            Lookup::Unknown(why) => findings.extend(unreadable_crd(seen, *family, why)),
+            Lookup::Unknown(why) => findings.extend(unreadable_crd(snapshot, *family, why)),
         }
     }
-    for LegacySeen { lease, found } in &seen.leases {
+    for ObservedLegacyLease { lease, found } in &snapshot.leases {
         match found {
-            Lookup::Known(found) => findings.extend(found.iter().filter_map(|found| held(seen, lease, found))),
-            Lookup::Unknown(why) => findings.extend(unreadable_lease(seen, lease, why)),
+            Lookup::Known(found) => findings.extend(found.iter().filter_map(|found| held(snapshot, lease, found))),
+            Lookup::Unknown(why) => findings.extend(unreadable_lease(snapshot, lease, why)),
         }
     }
     // The sort is stable: within one severity the order of the rules stays.
@@ -43,8 +46,8 @@ pub fn plan(seen: &Seen) -> Vec<Finding> {
     findings
 }
 
-fn server(seen: &Seen) -> Option<Finding> {
-    match &seen.server {
+fn server(snapshot: &ClusterSnapshot) -> Option<Finding> {
+    match &snapshot.server {
         Lookup::Known(version) if *version >= OLDEST_SERVER => None,
         Lookup::Known(version) => Some(Finding::blocker(
             "ServerTooOld",
@@ -53,7 +56,7 @@ fn server(seen: &Seen) -> Option<Finding> {
         )),
         Lookup::Unknown(why) => Some(Finding::blocker(
             "ServerVersionUnknown",
-            format!("The version of the API server could not be read: {why}."),
+            format!("Cannot read the version of the API server: {why}."),
             format!(
                 "Check that `kubectl version` shows a server of {OLDEST_SERVER} or newer, then run preflight again."
             ),
@@ -61,8 +64,8 @@ fn server(seen: &Seen) -> Option<Finding> {
     }
 }
 
-fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
-    let Right { group, resource, name, verb, reach, why } = &asked.right;
+fn missing_right(snapshot: &ClusterSnapshot, observed: &ObservedRight) -> Option<Finding> {
+    let Right { group, resource, name, verb, reach, why } = &observed.right;
     let object = name.as_ref().map_or_else(String::new, |name| format!(" named {name}"));
     let (place, role, flag) = match reach {
         Reach::Cluster => (String::new(), "ClusterRole", String::new()),
@@ -73,28 +76,30 @@ fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
     let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
     let part_of = if part.is_empty() { String::new() } else { format!("{part} of ") };
     let act = format!("{verb} {part_of}{kind}{object}{place}");
-    match &asked.allowed {
+    match &observed.allowed {
         Lookup::Known(true) => None,
         Lookup::Known(false) => {
-            let user = seen.user.known().map_or("The current user", String::as_str);
+            let user = snapshot.user.known().map_or("The current user", String::as_str);
             let names = name.as_ref().map_or_else(String::new, |name| format!("resourceNames: [\"{name}\"], "));
             Some(Finding::blocker(
                 "RightMissing",
                 format!("{user} may not {act}; Steersman needs it to {why}."),
                 format!(
                     "Bind a {role} with the rule {{apiGroups: [\"{group}\"], resources: [\"{resource}\"], {names}\
-                     verbs: [\"{verb}\"]}}; deploy/rbac.yaml, printed by `steersman rbac`, has it."
+                     verbs: [\"{verb}\"]}}; deploy/rbac.yaml, printed by `steersman rbac`, contains it."
                 ),
             ))
         }
         Lookup::Unknown(cause) => {
-            let user = seen.user.known().map_or("the current user", String::as_str);
+            let user = snapshot.user.known().map_or("the current user", String::as_str);
             let item = name.as_ref().map_or_else(String::new, |name| format!("/{name}"));
             let part = if part.is_empty() { String::new() } else { format!(" --subresource={part}") };
             Some(Finding::blocker(
                 "RightUnknown",
-                format!("It could not be found out whether {user} may {act}: {cause}."),
-                format!("Make `kubectl auth can-i {verb} {kind}{item}{part}{flag}` answer, then run preflight again."),
+                format!("Cannot determine whether {user} may {act}: {cause}."),
+                format!(
+                    "Check why `kubectl auth can-i {verb} {kind}{item}{part}{flag}` fails, then run preflight again."
+                ),
             ))
         }
     }
@@ -105,18 +110,18 @@ fn absent(family: Family) -> Finding {
     let remedy = if shipped {
         format!("Install it with `steersman crds --apply {family}` to use {family}; the other families do not need it.")
     } else {
-        // The only family without a shipped CRD is the graph, which Dynamo's own operator deploys.
+        // The only family without a shipped CRD is the graph, which NVIDIA's Dynamo operator deploys.
         format!(
-            "Install it with Dynamo's own operator to have requests deployed: {dgdr} profiles without it and waits for it \
-             before it deploys. The other families do not need it.",
+            "Install the CRDs of NVIDIA's Dynamo operator to deploy graphs. Without this CRD {dgdr} still profiles requests, and \
+             waits with their deployment. The other families do not need it.",
             dgdr = Family::Dgdr
         )
     };
-    let message = format!("CRD {} is not installed: there can be no {} here.", family.crd_name(), family.kind());
+    let message = format!("CRD {} is not installed, so the cluster has no {}.", family.crd_name(), family.kind());
     Finding::info("CrdAbsent", message, remedy)
 }
 
-fn not_established(family: Family, crd: &CrdSeen) -> Option<Finding> {
+fn not_established(family: Family, crd: &ObservedCrd) -> Option<Finding> {
     let name = family.crd_name();
     (!crd.established).then(|| {
         Finding::warning(
@@ -127,7 +132,7 @@ fn not_established(family: Family, crd: &CrdSeen) -> Option<Finding> {
     })
 }
 
-fn missing_versions(family: Family, crd: &CrdSeen) -> Option<Finding> {
+fn missing_versions(family: Family, crd: &ObservedCrd) -> Option<Finding> {
     let ours = family.served_versions();
     let (there, missing): (Vec<&str>, Vec<&str>) =
         ours.iter().partition(|version| crd.served.iter().any(|served| served == *version));
@@ -135,7 +140,7 @@ fn missing_versions(family: Family, crd: &CrdSeen) -> Option<Finding> {
         return None;
     }
     let consequence = if there.is_empty() {
-        format!("Steersman knows none of the versions it serves ({}) and cannot read its objects", list(&crd.served))
+        format!("Steersman supports none of the versions it serves ({}) and cannot read its objects", list(&crd.served))
     } else {
         format!(
             "the API server refuses manifests of {}/{}; objects stay readable as {}",
@@ -158,7 +163,7 @@ const OUR_SERVICE: &str = "steersman-webhook";
 /// The path of Steersman's conversion webhook.
 const OUR_PATH: &str = "/convert";
 
-fn conversion(family: Family, crd: &CrdSeen) -> Option<Finding> {
+fn conversion(family: Family, crd: &ObservedCrd) -> Option<Finding> {
     let converter = match &crd.conversion {
         Conversion::None => return None,
         Conversion::Service { name, .. } if name == OUR_SERVICE => return None,
@@ -166,8 +171,8 @@ fn conversion(family: Family, crd: &CrdSeen) -> Option<Finding> {
         Conversion::Url(url) if url.ends_with(OUR_PATH) => {
             return Some(Finding::info(
                 "ConversionByUrl",
-                format!("CRD {} is converted by whoever answers at {url}.", family.crd_name()),
-                "Keep it running; for Steersman it is the address of `steersman run --webhook-url`.",
+                format!("CRD {} is converted by the server at {url}.", family.crd_name()),
+                "Keep that server running; Steersman has this address if `steersman run --webhook-url` names it.",
             ));
         }
         Conversion::Url(url) => url.clone(),
@@ -175,51 +180,51 @@ fn conversion(family: Family, crd: &CrdSeen) -> Option<Finding> {
     Some(Finding::warning(
         "ConversionElsewhere",
         format!(
-            "CRD {} is converted by {converter}, which is not Steersman's: when nothing answers there, objects can be neither \
-             read nor written in any version but the one they are stored in.",
+            "CRD {} is converted by {converter}, which is not Steersman's. While it does not respond, objects can be read and \
+             written only in the version in which they are stored.",
             family.crd_name()
         ),
         format!("Keep {converter} running for as long as the CRD names it."),
     ))
 }
 
-fn uncounted(seen: &Seen, family: Family, crd: &CrdSeen) -> Option<Finding> {
+fn uncounted(snapshot: &ClusterSnapshot, family: Family, crd: &ObservedCrd) -> Option<Finding> {
     let Lookup::Unknown(why) = &crd.objects else { return None };
     // The cause has a finding of its own, which this one would repeat.
-    if !crd.established || refused(seen, family.group(), family.plural(), None) {
+    if !crd.established || refused(snapshot, family.group(), family.plural(), None) {
         return None;
     }
     Some(Finding::warning(
         "ObjectsUnreadable",
-        format!("The {} objects could not be listed: {why}.", family.kind()),
-        format!("Make `kubectl get {}.{} -A` work, then run preflight again.", family.plural(), family.group()),
+        format!("Cannot list the {} objects: {why}.", family.kind()),
+        format!("Check why `kubectl get {}.{} -A` fails, then run preflight again.", family.plural(), family.group()),
     ))
 }
 
-fn unreadable_crd(seen: &Seen, family: Family, why: &str) -> Option<Finding> {
+fn unreadable_crd(snapshot: &ClusterSnapshot, family: Family, why: &str) -> Option<Finding> {
     let name = family.crd_name();
-    (!refused(seen, "apiextensions.k8s.io", "customresourcedefinitions", Some(name))).then(|| {
+    (!refused(snapshot, "apiextensions.k8s.io", "customresourcedefinitions", Some(name))).then(|| {
         Finding::warning(
             "CrdUnreadable",
-            format!("CRD {name} could not be read: {why}."),
-            format!("Make `kubectl get crd {name}` work, then run preflight again."),
+            format!("Cannot read the CRD {name}: {why}."),
+            format!("Check why `kubectl get crd {name}` fails, then run preflight again."),
         )
     })
 }
 
-fn unreadable_lease(seen: &Seen, lease: &LegacyLease, why: &str) -> Option<Finding> {
-    (!refused(seen, "coordination.k8s.io", "leases", Some(lease.name))).then(|| {
+fn unreadable_lease(snapshot: &ClusterSnapshot, lease: &LegacyLease, why: &str) -> Option<Finding> {
+    (!refused(snapshot, "coordination.k8s.io", "leases", Some(lease.name))).then(|| {
         Finding::warning(
             "LeaseUnreadable",
-            format!("Whether {} runs here could not be seen: {why}.", lease.operator),
+            format!("Cannot determine whether {} runs in this cluster: {why}.", lease.operator),
             format!("Make sure that it does not act on the same {}.", kinds(lease)),
         )
     })
 }
 
-fn held(seen: &Seen, legacy: &LegacyLease, lease: &LeaseSeen) -> Option<Finding> {
+fn held(snapshot: &ClusterSnapshot, legacy: &LegacyLease, lease: &ObservedLease) -> Option<Finding> {
     let holder = lease.holder.as_deref().filter(|holder| !holder.is_empty())?;
-    let age = lease.renewed.map(|renewed| seen.now.as_second().saturating_sub(renewed.as_second()).max(0));
+    let age = lease.renewed.map(|renewed| snapshot.now.as_second().saturating_sub(renewed.as_second()).max(0));
     let lasts = i64::from(lease.lasts_seconds.unwrap_or(USUAL_LEASE_SECONDS));
     let place = format!("Lease {}/{}", lease.namespace, legacy.name);
     let operator = legacy.operator;
@@ -227,20 +232,20 @@ fn held(seen: &Seen, legacy: &LegacyLease, lease: &LeaseSeen) -> Option<Finding>
     if age.is_some_and(|age| age > lasts.saturating_add(CLOCK_SLACK_SECONDS)) {
         return Some(Finding::info(
             "LeaseAbandoned",
-            format!("{place} names {holder} as holder but was {renewed}: {operator} seems to be gone."),
-            format!("Nothing, if {operator} was uninstalled."),
+            format!("{place} names {holder} as holder but was {renewed}: {operator} seems to be stopped."),
+            format!("No action is needed if {operator} was uninstalled."),
         ));
     }
     Some(Finding::warning(
         "OtherOperatorActive",
-        format!("{place} is held by {holder}, {renewed}: {operator} is at work here."),
+        format!("{place} is held by {holder}, {renewed}: {operator} is running."),
         format!("Stop it before Steersman acts on {}: two operators must not act on the same objects.", kinds(legacy)),
     ))
 }
 
 /// Whether a missing right explains a failed read.
-fn refused(seen: &Seen, group: &str, resource: &str, name: Option<&str>) -> bool {
-    seen.rights.iter().any(|RightSeen { right, allowed }| {
+fn refused(snapshot: &ClusterSnapshot, group: &str, resource: &str, name: Option<&str>) -> bool {
+    snapshot.rights.iter().any(|ObservedRight { right, allowed }| {
         allowed.known() != Some(&true)
             && (right.group.as_str(), right.resource.as_str()) == (group, resource)
             && (right.name.is_none() || right.name.as_deref() == name)

@@ -4,24 +4,25 @@ use serde::Serialize;
 use steersman_reconcile::{Finding, Lookup, Severity};
 
 use super::plan::OLDEST_SERVER;
-use super::seen::{Conversion, CrdSeen, FamilySeen, Seen};
+use super::snapshot::{ClusterSnapshot, Conversion, ObservedCrd, ObservedFamily};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// No blocker was found. Warnings do not count.
     pub ready: bool,
     pub findings: Vec<Finding>,
-    pub seen: Seen,
+    #[serde(rename = "seen")]
+    pub snapshot: ClusterSnapshot,
     /// The same facts for people, left out of the data.
     #[serde(skip)]
     pub lines: Vec<String>,
 }
 
-pub fn report(seen: Seen, findings: Vec<Finding>) -> Report {
+pub fn report(snapshot: ClusterSnapshot, findings: Vec<Finding>) -> Report {
     let ready = findings.iter().all(|finding| finding.severity != Severity::Blocker);
-    let mut lines = facts(&seen);
+    let mut lines = facts(&snapshot);
     lines.push(String::new());
-    lines.extend(aligned(&families(&seen.families)));
+    lines.extend(aligned(&families(&snapshot.families)));
     if !findings.is_empty() {
         lines.push(String::new());
         lines.extend(findings.iter().flat_map(finding_lines));
@@ -29,7 +30,7 @@ pub fn report(seen: Seen, findings: Vec<Finding>) -> Report {
     lines.push(String::new());
     lines.push(verdict(ready, &findings));
     let lines = lines.iter().map(|line| printable(line)).collect();
-    Report { ready, findings, seen, lines }
+    Report { ready, findings, snapshot, lines }
 }
 
 /// Escapes control characters: names and messages come from the cluster, where anyone may have put a line break or a
@@ -38,25 +39,25 @@ fn printable(line: &str) -> String {
     line.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
-fn facts(seen: &Seen) -> Vec<String> {
-    let server = match &seen.server {
+fn facts(snapshot: &ClusterSnapshot) -> Vec<String> {
+    let server = match &snapshot.server {
         Lookup::Known(version) => format!("Kubernetes {version} ({OLDEST_SERVER} or newer is needed)"),
         Lookup::Unknown(_) => "unknown".to_owned(),
     };
-    let user = seen.user.known().map_or("unknown", String::as_str);
-    let allowed = seen.rights.iter().filter(|right| right.allowed == Lookup::Known(true)).count();
+    let user = snapshot.user.known().map_or("unknown", String::as_str);
+    let allowed = snapshot.rights.iter().filter(|right| right.allowed == Lookup::Known(true)).count();
     aligned(&[
         vec!["Server".to_owned(), server],
         vec!["User".to_owned(), user.to_owned()],
-        vec!["Rights".to_owned(), format!("{allowed} of {} allowed", seen.rights.len())],
+        vec!["Permissions".to_owned(), format!("{allowed} of {} allowed", snapshot.rights.len())],
     ])
 }
 
-fn families(families: &[FamilySeen]) -> Vec<Vec<String>> {
+fn families(families: &[ObservedFamily]) -> Vec<Vec<String>> {
     let head = ["FAMILY", "KIND", "CRD", "SERVED", "STORED", "CONVERSION", "OBJECTS"].map(str::to_owned).to_vec();
-    let rows = families.iter().map(|seen| {
-        let name = [seen.family.short_name().to_owned(), seen.family.kind().to_owned()];
-        let crd = match &seen.crd {
+    let rows = families.iter().map(|observed| {
+        let name = [observed.family.short_name().to_owned(), observed.family.kind().to_owned()];
+        let crd = match &observed.crd {
             Lookup::Known(Some(crd)) => crd_cells(crd),
             Lookup::Known(None) => ["absent", "-", "-", "-", "-"].map(str::to_owned),
             Lookup::Unknown(_) => ["unknown", "-", "-", "-", "-"].map(str::to_owned),
@@ -66,7 +67,7 @@ fn families(families: &[FamilySeen]) -> Vec<Vec<String>> {
     std::iter::once(head).chain(rows).collect()
 }
 
-fn crd_cells(crd: &CrdSeen) -> [String; 5] {
+fn crd_cells(crd: &ObservedCrd) -> [String; 5] {
     [
         if crd.established { "established" } else { "not established" }.to_owned(),
         crd.served.join(","),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::base::{Base, LabelError, Source};
 use steersman_plan::oci::{
-    Choice, Credentials, ObservedLabels, Login, Reference, TYPE_DOCKERCFG, TYPE_DOCKERCONFIGJSON, choose,
+    Choice, Credentials, ImageReference, Login, ObservedLabels, TYPE_DOCKERCFG, TYPE_DOCKERCONFIGJSON, choose,
 };
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -30,7 +30,7 @@ fn references_parse_like_container_engines() {
         (&format!("quay.io/a/b{pinned}"), "quay.io", "quay.io", "a/b", DIGEST),
         (&format!("quay.io/a/b:1{pinned}"), "quay.io", "quay.io", "a/b", DIGEST),
     ] {
-        let read = Reference::parse(text).unwrap();
+        let read = ImageReference::parse(text).unwrap();
         let found = (read.registry.as_str(), read.host(), read.repository.as_str(), read.version());
         assert_eq!(found, (registry, host, repository, version), "{text}");
     }
@@ -49,14 +49,14 @@ fn invalid_reference_names_wrong_part() {
         ("quay.io/a:", "the tag"),
         ("quay.io/a:b?c", "the tag"),
         ("quay.io/a:-b", "the tag"),
-        ("user@quay.io/a", "what follows the @"),
-        ("quay.io/a@sha256:abc", "what follows the @"),
-        ("quay.io:port/a", "what precedes the first slash"),
-        ("quay..io/a", "what precedes the first slash"),
-        ("https://quay.io/a", "what precedes the first slash"),
-        ("[zz]/a", "what precedes the first slash"),
+        ("user@quay.io/a", "the part after @"),
+        ("quay.io/a@sha256:abc", "the part after @"),
+        ("quay.io:port/a", "the part before the first slash"),
+        ("quay..io/a", "the part before the first slash"),
+        ("https://quay.io/a", "the part before the first slash"),
+        ("[zz]/a", "the part before the first slash"),
     ] {
-        let error = Reference::parse(text).unwrap_err();
+        let error = ImageReference::parse(text).unwrap_err();
         assert!(error.why.starts_with(part), "{text}: {error}");
         assert!(error.to_string().contains("write it as registry/repository:tag"), "{error}");
     }
@@ -65,11 +65,11 @@ fn invalid_reference_names_wrong_part() {
 proptest! {
     #[test]
     fn parsed_reference_is_safe_and_round_trips(text in "\\PC{0,40}|[a-zA-Z0-9.:/@_\\[\\]-]{0,60}") {
-        if let Ok(read) = Reference::parse(&text) {
+        if let Ok(read) = ImageReference::parse(&text) {
             let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:[]".contains(c));
             prop_assert!(plain(&read.registry) && plain(&read.repository) && plain(read.version()));
             prop_assert!(!read.repository.split('/').any(|part| part.is_empty() || part.starts_with('.')));
-            let reparsed = Reference::parse(&read.to_string()).unwrap();
+            let reparsed = ImageReference::parse(&read.to_string()).unwrap();
             prop_assert_eq!((reparsed.registry, reparsed.repository), (read.registry.clone(), read.repository.clone()));
             prop_assert_eq!(reparsed.digest.or(reparsed.tag), read.digest.or(read.tag));
         }
@@ -104,7 +104,7 @@ fn logins(credentials: &Credentials, image: &str) -> Vec<String> {
         Login::Identity(token) => format!("identity {}", token.reveal()),
         Login::Token(token) => format!("token {}", token.reveal()),
     };
-    credentials.logins(&Reference::parse(image).unwrap()).into_iter().map(text).collect()
+    credentials.logins(&ImageReference::parse(image).unwrap()).into_iter().map(text).collect()
 }
 
 #[test]
@@ -219,9 +219,9 @@ fn unreachable_registry_keeps_running_configuration() {
         (starter_name, ObservedLabels::Pending, label, Err("the labels of the image are being read")),
         (starter_name, unreachable.clone(), None, Ok((Source::Embedded, Some("it is down")))),
         (starter_name, unreachable.clone(), embedded, Ok((Source::Embedded, Some("it is down")))),
-        (starter_name, unreachable.clone(), label, Err("it is down. The server keeps the configuration")),
-        (None, unreachable.clone(), label, Err("it is down. The server keeps the configuration")),
-        (None, unreachable, None, Err("it is down. Nothing can be generated until the registry answers")),
+        (starter_name, unreachable.clone(), label, Err("it is down. The server keeps its current configuration")),
+        (None, unreachable.clone(), label, Err("it is down. The server keeps its current configuration")),
+        (None, unreachable, None, Err("it is down. No configuration can be generated until the registry answers")),
         (starter_name, read_labels(Ok(Some(label_base.clone())), None), embedded, Ok((Source::OciLabel, None))),
         (None, read_labels(Ok(Some(label_base.clone())), None), None, Ok((Source::OciLabel, None))),
         (starter_name, read_labels(Ok(Some(label_base)), Some("old")), label, Ok((Source::OciLabel, Some("old")))),

@@ -17,7 +17,7 @@ use steersman_reconcile::Event;
 use super::owner::Owner;
 use crate::client::{CallError, Server};
 
-/// Within this time the same note raises a count.
+/// Within this time the same text raises the count of its event.
 const WINDOW: Duration = Duration::from_secs(600);
 /// The API server rejects a longer `note`.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -50,7 +50,7 @@ impl Recorder {
         let written = self.write(owner, event, Timestamp::now()).await;
         if let Err(error) = &written {
             let (object, reason, message) = (owner.id(), event.reason, &event.message);
-            tracing::warn!(%error, %object, reason, message, "an event could not be written");
+            tracing::warn!(%error, %object, reason, message, "cannot write an event");
         }
         written.is_ok()
     }
@@ -72,7 +72,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The count that is now on the event, which may be there from an earlier life of ours.
+    /// The new count. The event may exist already: this process may have published it before a restart.
     async fn create(&self, events: &Api<KubeEvent>, event: KubeEvent, now: Timestamp) -> Result<i32, CallError> {
         match self.server.call(events.create(&PostParams::default(), &event)).await {
             Ok(_) => Ok(1),

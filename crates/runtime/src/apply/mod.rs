@@ -124,7 +124,8 @@ impl Applier<'_> {
     ) -> Result<Option<DynamicObject>, Failure> {
         let name = wanted.name_any();
         let stopped = |error| failed(self.owner, &wanted, error);
-        // A cache may lag, and a forced apply would take over whatever has our name by now: what seems absent is asked for.
+        // A cache may lag, and a forced apply would take over any object that has our name by now. An object that seems absent
+        // is therefore read first.
         let read = match cached {
             Some(_) => None,
             None => self.server.call(api.get_opt(&name)).await.map_err(stopped)?,
@@ -170,7 +171,7 @@ impl Applier<'_> {
         if let (Err(CallError::Answered { code: 422, .. }), Some(object)) = (&answer, &current)
             && let Some(patch) = foreign_list_items::patch(self.manager, &wanted, object)
         {
-            tracing::info!(object = %self.owner.child_id(&wanted), "removing what others put in the way");
+            tracing::info!(object = %self.owner.child_id(&wanted), "removing list items of other writers that block the write");
             let taken = adopt::send(self.server, self.owner, kind, &name, &patch);
             taken.await.map_err(|error| failed(self.owner, &wanted, error))?;
             answer = self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await;
@@ -213,7 +214,7 @@ impl Applier<'_> {
         let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
         let answer = self.server.call(api.patch(&self.owner.name, &params, &Patch::Merge(patch))).await;
         answer.map(|patched| patched.metadata.resource_version).map_err(|error| {
-            // Gone is changed, too.
+            // A deleted object counts as changed.
             let gone = matches!(error, CallError::Answered { code: 404, .. });
             let failure = failure(self.owner.id(), error);
             Failure { conflict: failure.conflict || gone, ..failure }
@@ -242,7 +243,7 @@ impl Applier<'_> {
         })
     }
 
-    /// Whether it was there.
+    /// Returns whether the object existed.
     async fn remove(
         &self,
         kind: &GroupVersionKind,
@@ -255,7 +256,7 @@ impl Applier<'_> {
             Some(Preconditions { uid: uid.map(str::to_owned), resource_version: version.map(str::to_owned) });
         let api = children(&self.server.client, self.owner, kind);
         let object = self.owner.child_id_named(kind, name);
-        tracing::info!(%object, "removing");
+        tracing::info!(%object, "deleting");
         match self.server.call(api.delete(name, &params)).await {
             Ok(_) => Ok(true),
             Err(CallError::Answered { code: 404, .. }) => Ok(false),
@@ -269,7 +270,7 @@ impl Applier<'_> {
 enum Ownership {
     /// Controlled by it.
     Owned,
-    /// Known by its labels alone.
+    /// Identified by its labels alone.
     Unowned,
 }
 
@@ -289,7 +290,7 @@ fn failed(owner: &Owner, object: &DynamicObject, error: CallError) -> Failure {
     if unserved && let Some(types) = &object.types {
         let (kind, version) = (&types.kind, &types.api_version);
         failure.message =
-            format!("the cluster does not serve {kind} ({version}); install its CRD, and it is tried again");
+            format!("the cluster does not serve {kind} ({version}); install its CRD. The write is retried.");
     }
     failure
 }

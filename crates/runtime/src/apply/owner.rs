@@ -16,7 +16,7 @@ pub struct Owner {
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    /// The marks of an earlier operator, where children of one may be met.
+    /// The marks of an earlier operator, if children of one may exist.
     pub legacy: Option<Legacy>,
 }
 
@@ -48,7 +48,7 @@ impl Owner {
         }
     }
 
-    /// The reference by which a child is ours, and goes when we go.
+    /// The owner reference of a child, so that it is deleted with its owner.
     pub fn reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: self.kind.api_version(),
@@ -85,7 +85,7 @@ impl Owner {
         child
     }
 
-    /// The object as it goes to the server where it shall not be ours: in our namespace, and no more.
+    /// The object as it goes to the server without an owner reference: only the namespace is set.
     pub(super) fn placed(&self, object: &DynamicObject) -> DynamicObject {
         let mut object = object.clone();
         object.metadata.namespace.get_or_insert_with(|| self.namespace.clone());

@@ -18,31 +18,36 @@ pub(super) enum Claim {
     Legacy,
 }
 
-/// Causes for leaving an existing child alone.
+/// Causes for not writing an existing child.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OwnershipConflict {
-    #[error("it is being deleted; it is made anew once it is gone")]
+    #[error("it is being deleted; Steersman creates it again once it is gone")]
     Leaving,
     #[error(
-        "it still belongs to an earlier {owner} that was deleted; it is made anew once the garbage collector has removed it"
+        "it still belongs to an earlier {owner} that was deleted; Steersman creates it again once the garbage collector has \
+         deleted it"
     )]
     Predecessor { owner: String },
     #[error(
-        "it is controlled by {controller}, not by {owner}, and is left alone; remove it, or give {owner} another name"
+        "it is controlled by {controller}, not by {owner}, so Steersman does not change it; delete it, or give {owner} another \
+         name"
     )]
     Controlled { controller: String, owner: String },
     #[error(
-        "it exists already, has no controller and was not made for {owner}, so it is left alone; remove or rename it, or give {owner} another name"
+        "it already exists, has no controller and was not created for {owner}, so Steersman does not change it; delete it, or \
+         give {owner} another name"
     )]
     Foreign { owner: String },
     #[error(
-        "it exists already without the labels that say what it is for ({labels}), so it is left alone; remove it, or label it so to have it taken over"
+        "it already exists without the labels {labels}, so Steersman does not change it; delete it, or add these labels to let \
+         Steersman manage it"
     )]
     Unlabelled { labels: String },
-    #[error("it was made for {other} and is left alone; remove it once it is not needed there any more")]
+    #[error("it was created for {other}, so Steersman does not change it; delete it once {other} no longer needs it")]
     OfAnother { other: String },
     #[error(
-        "another operator is writing this object (field manager {manager:?}), and Steersman writes it no more; stop that operator, then clear its mark: kubectl patch {command} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/metadata/managedFields\",\"value\":[{{}}]}}]'"
+        "another operator is writing this object (field manager {manager:?}), so Steersman no longer writes it; stop that \
+         operator, then clear metadata.managedFields: kubectl patch {command} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/metadata/managedFields\",\"value\":[{{}}]}}]'"
     )]
     Contested { manager: String, command: String },
 }
@@ -82,7 +87,7 @@ pub(super) fn check(
     }
     match legacy_entry {
         None => Ok(Claim::Ours),
-        // Any operator may be called `manager`, and a note of its own on our child is no claim to it.
+        // Any operator may have the field manager `manager`. An entry of metadata alone does not contest our child.
         Some(entry) if is_managed_by(live, manager) && !is_about_the_object(entry) => Ok(Claim::Ours),
         Some(entry) if is_managed_by(live, manager) => {
             let kind = live.types.as_ref().map_or("object", |types| types.kind.as_str()).to_lowercase();
@@ -104,7 +109,7 @@ pub(super) fn check_unowned(
         return Err(OwnershipConflict::Leaving);
     }
     let wanted_by = controller(wanted).map(|reference| &reference.uid);
-    // Earlier operators made the owner its controller; that is taken back before it is written.
+    // Earlier operators made the owner its controller; that reference is removed before the write.
     let known = |uid: &String| Some(uid) == wanted_by || *uid == owner.uid;
     if let Some(other) = controller(live).filter(|reference| !known(&reference.uid)) {
         let controller = format!("{} {}/{}", other.kind, owner.namespace, other.name);
@@ -143,7 +148,7 @@ pub fn is_managed_by(live: &DynamicObject, manager: &str) -> bool {
 /// Whether an entry is about what the object is for, and not only about its metadata.
 fn is_about_the_object(entry: &ManagedFieldsEntry) -> bool {
     let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_object());
-    // An entry that lists nothing says nothing of what it is about.
+    // An entry without a list of fields may be about anything.
     fields.is_none_or(|fields| fields.keys().any(|name| name != "f:metadata"))
 }
 
@@ -196,7 +201,7 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn judged(metadata: Value, selector: &str) -> Result<Claim, String> {
+    fn checked(metadata: Value, selector: &str) -> Result<Claim, String> {
         let wanted = service(json!({}), "llama-stack");
         check(&owner(), OURS, &wanted, &service(metadata, selector)).map_err(|conflict| conflict.to_string())
     }
@@ -212,7 +217,7 @@ mod tests {
     #[test]
     fn child_of_predecessor_is_awaited() {
         let ours = controlled_by("LlamaStackDistribution", "starter", "uid-1");
-        assert_eq!(judged(json!({ "ownerReferences": ours }), "llama-stack"), Ok(Claim::Ours));
+        assert_eq!(checked(json!({ "ownerReferences": ours }), "llama-stack"), Ok(Claim::Ours));
         let earlier = json!({ "ownerReferences": controlled_by("LlamaStackDistribution", "starter", "uid-0") });
         let refusal = check(&owner(), OURS, &service(json!({}), "x"), &service(earlier, "x")).unwrap_err();
         assert!(refusal.into_failure(ObjectId::new("Service", "team-a", "x")).transient);
@@ -220,24 +225,25 @@ mod tests {
 
     #[test]
     fn child_of_other_controller_is_refused() {
-        let message = judged(json!({ "ownerReferences": controlled_by("Widget", "other", "uid-9") }), "x").unwrap_err();
+        let message =
+            checked(json!({ "ownerReferences": controlled_by("Widget", "other", "uid-9") }), "x").unwrap_err();
         assert_eq!(
             message,
-            "it is controlled by Widget team-a/other, not by LlamaStackDistribution team-a/starter, and is left alone; \
-             remove it, or give LlamaStackDistribution team-a/starter another name"
+            "it is controlled by Widget team-a/other, not by LlamaStackDistribution team-a/starter, so Steersman does not \
+             change it; delete it, or give LlamaStackDistribution team-a/starter another name"
         );
     }
 
     #[test]
     fn uncontrolled_child_needs_legacy_or_own_mark() {
-        assert!(judged(json!({}), "llama-stack").unwrap_err().contains("was not made for"));
+        assert!(checked(json!({}), "llama-stack").unwrap_err().contains("was not created for"));
         let marked = json!({ "labels": { MANAGED_BY: "llama-stack-operator" } });
-        assert_eq!(judged(marked.clone(), "llama-stack"), Ok(Claim::Ours));
-        assert!(judged(marked, "somebody-else").is_err(), "the label alone is not enough");
+        assert_eq!(checked(marked.clone(), "llama-stack"), Ok(Claim::Ours));
+        assert!(checked(marked, "somebody-else").is_err(), "the label alone is not enough");
         let foreign = json!({ "labels": { MANAGED_BY: "Helm" } });
-        assert!(judged(foreign, "llama-stack").is_err());
+        assert!(checked(foreign, "llama-stack").is_err());
         let restored = json!({ "managedFields": [entry(OURS, "Apply", "")] });
-        assert_eq!(judged(restored, "llama-stack"), Ok(Claim::Ours));
+        assert_eq!(checked(restored, "llama-stack"), Ok(Claim::Ours));
     }
 
     #[test]
@@ -245,49 +251,49 @@ mod tests {
         let ours = controlled_by("LlamaStackDistribution", "starter", "uid-1");
         for legacy in [entry("manager", "Update", ""), entry("starter", "Apply", "")] {
             let first = json!({ "ownerReferences": ours, "managedFields": [legacy] });
-            assert_eq!(judged(first, "x"), Ok(Claim::Legacy));
+            assert_eq!(checked(first, "x"), Ok(Claim::Legacy));
             let again = json!({ "ownerReferences": ours, "managedFields": [entry(OURS, "Apply", ""), legacy] });
-            let message = judged(again, "x").unwrap_err();
+            let message = checked(again, "x").unwrap_err();
             assert!(message.starts_with("another operator is writing this object"), "{message}");
             assert!(message.contains("kubectl patch service starter-service -n team-a --type=json"), "{message}");
         }
         let status = json!({ "ownerReferences": ours, "managedFields": [entry("manager", "Update", "status")] });
-        assert_eq!(judged(status, "x"), Ok(Claim::Ours), "an entry for the status says nothing");
+        assert_eq!(checked(status, "x"), Ok(Claim::Ours), "an entry for the status does not count");
     }
 
     #[test]
     fn unowned_object_belongs_to_labelled_owner() {
-        let judged = |metadata: Value| {
+        let checked = |metadata: Value| {
             let wanted = service(json!({ "labels": { "made-for": "starter", "team": "a" } }), "x");
             check_unowned(&owner(), OURS, &wanted, &service(metadata, "x")).map_err(|conflict| conflict.to_string())
         };
         let ours = json!([entry(OURS, "Apply", "")]);
-        assert_eq!(judged(json!({ "managedFields": ours })), Ok(Claim::Ours));
+        assert_eq!(checked(json!({ "managedFields": ours })), Ok(Claim::Ours));
         let changed = json!({ "managedFields": ours, "labels": { "made-for": "starter", "team": "b" } });
-        assert_eq!(judged(changed), Ok(Claim::Ours));
+        assert_eq!(checked(changed), Ok(Claim::Ours));
         let other = json!({ "managedFields": ours, "labels": { "made-for": "other", "team": "a" } });
         assert_eq!(
-            judged(other).unwrap_err(),
-            "it was made for LlamaStackDistribution team-a/other and is left alone; remove it once it is not needed there \
-             any more"
+            checked(other).unwrap_err(),
+            "it was created for LlamaStackDistribution team-a/other, so Steersman does not change it; delete it once \
+             LlamaStackDistribution team-a/other no longer needs it"
         );
     }
 
     #[test]
     fn unowned_object_may_be_controlled_by_owner() {
-        let judged = |kind: &str, uid: &str| {
+        let checked = |kind: &str, uid: &str| {
             let labels = json!({ "made-for": "starter" });
             let wanted = service(json!({ "labels": labels }), "x");
             let live = service(json!({ "labels": labels, "ownerReferences": controlled_by(kind, "x", uid) }), "x");
             check_unowned(&owner(), OURS, &wanted, &live).map_err(|conflict| conflict.to_string())
         };
-        assert_eq!(judged("LlamaStackDistribution", "uid-1"), Ok(Claim::Ours));
-        assert!(judged("Widget", "uid-9").unwrap_err().starts_with("it is controlled by Widget team-a/x, not by"));
+        assert_eq!(checked("LlamaStackDistribution", "uid-1"), Ok(Claim::Ours));
+        assert!(checked("Widget", "uid-9").unwrap_err().starts_with("it is controlled by Widget team-a/x, not by"));
     }
 
     #[test]
     fn deleted_child_is_awaited() {
         let leaving = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
-        assert_eq!(judged(leaving, "x").unwrap_err(), OwnershipConflict::Leaving.to_string());
+        assert_eq!(checked(leaving, "x").unwrap_err(), OwnershipConflict::Leaving.to_string());
     }
 }

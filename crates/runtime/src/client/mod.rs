@@ -38,23 +38,24 @@ pub enum ConnectError {
     NoSuchContext { wanted: String, known: String },
     #[error("the kubeconfig names no current context; pass --context NAME, one of: {known}")]
     NoCurrentContext { known: String },
-    #[error("the kubeconfig is not usable: {cause}")]
+    #[error("cannot use the kubeconfig: {cause}")]
     BadKubeconfig { cause: String },
     #[error("cannot set up the connection to {address}: {cause}")]
     BadSettings { address: String, cause: kube::Error },
-    // The plugin's own words stay out: its output is a credential.
+    // The output of the plugin is not quoted: it is a credential.
     #[error(
-        "the credentials of the kubeconfig cannot be had: its credential plugin or token file failed; try the same context with kubectl"
+        "cannot get the credentials of the kubeconfig: its credential plugin or token file failed; try the same context with \
+         kubectl"
     )]
     NoCredentials,
-    #[error("the credential plugin of the kubeconfig gave no answer within {} s", limit.as_secs())]
+    #[error("the credential plugin of the kubeconfig did not respond within {} s", limit.as_secs())]
     SlowCredentials { limit: Duration },
 }
 
 /// Causes of a failed call. Each text is a phrase that can stand alone or follow a colon.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    #[error("the API server at {address} gave no usable answer within {} s; check the address and the network", limit.as_secs())]
+    #[error("the API server at {address} did not answer the request within {} s; check the address and the network", limit.as_secs())]
     TooSlow { address: String, limit: Duration },
     #[error(
         "the API server at {address} refuses connections; check that it runs and that the kubeconfig has its address"
@@ -73,13 +74,13 @@ pub enum CallError {
     /// Refused by our own fence.
     #[error("{0}")]
     NotLeading(String),
-    #[error("cannot talk to the API server at {address}: {cause}")]
+    #[error("the request to the API server at {address} failed: {cause}")]
     Failed { address: String, cause: String },
 }
 
 /// A write that the leader's fence refused, because the Lease is lost.
 #[derive(Debug, thiserror::Error)]
-#[error("not the leader any more: {method} {path} was not sent")]
+#[error("no longer the leader: {method} {path} was not sent")]
 pub struct NotLeading {
     pub method: Method,
     pub path: String,
@@ -172,12 +173,12 @@ fn invalid_fields(status: &Status) -> Box<[String]> {
 }
 
 /// The cause of a broken watch: the API server's message if there is one, otherwise the innermost error.
-pub fn watch_trouble(error: &watcher::Error) -> String {
-    let said = causes(error).find_map(|cause| match cause.downcast_ref() {
+pub fn watch_error_cause(error: &watcher::Error) -> String {
+    let answer = causes(error).find_map(|cause| match cause.downcast_ref() {
         Some(kube::Error::Api(status)) => Some(status.message.clone()),
         _ => cause.downcast_ref::<Status>().map(|status| status.message.clone()),
     });
-    said.unwrap_or_else(|| causes(error).last().map_or_else(|| error.to_string(), ToString::to_string))
+    answer.unwrap_or_else(|| causes(error).last().map_or_else(|| error.to_string(), ToString::to_string))
 }
 
 /// Whether a watch broke because we have no right to it.

@@ -14,21 +14,21 @@ use crate::resource::CustomResource;
 /// Events expire after an hour. The report repeats before, so that an event is always there to be found.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(30 * 60);
 
-/// When the object is looked at again, because its event may have failed.
+/// Interval at which the object is decoded again, because its event may have failed.
 pub const RECHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Default)]
 pub struct InvalidObjects {
-    reports: Mutex<HashMap<NamespacedName, Report>>,
+    reports: Mutex<HashMap<NamespacedName, InvalidObjectReport>>,
 }
 
-struct Report {
+struct InvalidObjectReport {
     version: String,
     at: Instant,
     event_written: bool,
 }
 
-impl Report {
+impl InvalidObjectReport {
     /// A report without its event is repeated sooner, but not at every reconcile: the cause of the failed event may
     /// persist.
     fn is_current(&self, version: &str) -> bool {
@@ -52,8 +52,9 @@ impl InvalidObjects {
             return;
         }
         let kind = resource.kind;
-        tracing::warn!(namespace, name, cause = %error, "a {kind} cannot be read and is left alone");
-        let report = |event_written| Report { version: version.to_owned(), at: Instant::now(), event_written };
+        tracing::warn!(namespace, name, cause = %error, "cannot decode a {kind}; it is not reconciled");
+        let report =
+            |event_written| InvalidObjectReport { version: version.to_owned(), at: Instant::now(), event_written };
         // Before the event: a reconcile that is dropped while it waits for the event has made its attempt.
         self.reports().insert(object.clone(), report(false));
         if recorder.publish(owner, &event(resource, error)).await {
@@ -71,7 +72,7 @@ impl InvalidObjects {
         self.reports().retain(|object, _| is_invalid(object));
     }
 
-    fn reports(&self) -> MutexGuard<'_, HashMap<NamespacedName, Report>> {
+    fn reports(&self) -> MutexGuard<'_, HashMap<NamespacedName, InvalidObjectReport>> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -80,10 +81,10 @@ fn event(resource: &CustomResource, error: &DecodeError) -> Event {
     let of_status = error.path.below(&path!(status)).is_some();
     let (part, reason) = if of_status { ("status", "StatusUnreadable") } else { ("spec", "SpecUnreadable") };
     // `kubectl edit` alone does not change a status.
-    let how = if of_status { " by kubectl edit --subresource=status" } else { "" };
+    let how = if of_status { " with `kubectl edit --subresource=status`" } else { "" };
     let message = format!(
-        "The {part} cannot be read, so that nothing is done: {error}. Correct that field{how}; `kubectl explain \
-         {resource}.{part}` says what it takes"
+        "Cannot decode {error}. The object is not reconciled until this is fixed{how}; see `kubectl explain \
+         {resource}.{part}`."
     );
     Event::warning(reason, message)
 }
@@ -106,12 +107,12 @@ mod tests {
         };
         let of = |path: FieldPath| DecodeError { path, cause: "missing field `x`".to_owned() };
         let published = event(&resource, &of(path!(spec.sla)));
-        let text = "The spec cannot be read, so that nothing is done: spec.sla: missing field `x`. Correct that field; `kubectl \
-                    explain wgt.spec` says what it takes";
+        let text = "Cannot decode spec.sla: missing field `x`. The object is not reconciled until this is fixed; see `kubectl explain \
+                    wgt.spec`.";
         assert_eq!((published.reason, published.message.as_str()), ("SpecUnreadable", text));
         let published = event(&resource, &of(path!(status.phase)));
-        let text = "The status cannot be read, so that nothing is done: status.phase: missing field `x`. Correct that field by \
-                    kubectl edit --subresource=status; `kubectl explain wgt.status` says what it takes";
+        let text = "Cannot decode status.phase: missing field `x`. The object is not reconciled until this is fixed with `kubectl \
+                    edit --subresource=status`; see `kubectl explain wgt.status`.";
         assert_eq!((published.reason, published.message.as_str()), ("StatusUnreadable", text));
     }
 }

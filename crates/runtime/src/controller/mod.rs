@@ -12,4 +12,4 @@ pub use reconcile::{
     Observed, ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, reconcile, serialize_status,
 };
 pub use requeue::ReconcileQueue;
-pub use runner::{ControllerContext, backoff, run};
+pub use runner::{ControllerContext, retry_delay, run};

@@ -24,7 +24,7 @@ use crate::store::cache::{Cache, Watched};
 
 /// The part of a reconcile that differs between custom resources.
 pub trait Reconciler {
-    /// Everything that the plan may look at.
+    /// Everything that the plan may depend on.
     type Snapshot;
 
     /// Values resolved while planning, from which the status is rendered.
@@ -142,9 +142,9 @@ pub enum ReconcileError {
     #[error("{0}")]
     Write(Failure),
     /// Reported as an event on the object. Only a change of the object helps.
-    #[error("{object} cannot be read: {error}")]
+    #[error("cannot decode {object}: {error}")]
     Invalid { object: ObjectId, error: DecodeError },
-    #[error("the status of {object} cannot be written as JSON: {cause}")]
+    #[error("cannot serialize the status of {object}: {cause}")]
     Status { object: NamespacedName, cause: String },
     /// A defect of the operator. Reported as an event on the object; a retry may meet other data.
     #[error("the reconcile of {object} panicked")]
@@ -175,7 +175,7 @@ pub fn serialize_status(status: &impl Serialize, namespace: &str, name: &str) ->
     })
 }
 
-/// Brings one object to where its spec wants it, as far as that is possible now.
+/// Reconciles one object, as far as that is possible now.
 pub async fn reconcile<R: Reconciler>(
     reconciler: &R,
     context: &ReconcileContext,

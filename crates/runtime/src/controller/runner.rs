@@ -19,6 +19,7 @@ use super::invalid_objects;
 use super::priority::{DEFER_INTERVAL, Priority};
 use super::reconcile::{ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, reconcile};
 use crate::apply::Owner;
+use crate::backoff::backoff;
 use crate::client::Server;
 use crate::store::cache::Touched;
 use crate::store::watching::Watching;
@@ -69,12 +70,12 @@ struct Runner<R> {
 /// Runs until `stop`, and until the reconciles in progress have ended.
 pub async fn run<R: Reconciler + Send + Sync + 'static>(
     reconciler: R,
-    given: ControllerContext,
+    context: ControllerContext,
     stop: CancellationToken,
 ) where
     R::Snapshot: Send + Sync,
 {
-    let ControllerContext { server, scope, identity, metrics } = given;
+    let ControllerContext { server, scope, identity, metrics } = context;
     let controller = reconciler.resource();
     tokio::select! {
         () = stop.cancelled() => return,
@@ -229,8 +230,8 @@ impl<R: Reconciler> Runner<R> {
             *count = count.saturating_add(1);
             *count
         };
-        let wait = if error.is_transient() { backoff(failures) } else { RECHECK_INTERVAL };
-        tracing::warn!(%controller, object = %id, %error, again_in_s = wait.as_secs_f64(), "a pass failed");
+        let wait = if error.is_transient() { retry_delay(failures) } else { RECHECK_INTERVAL };
+        tracing::warn!(%controller, object = %id, %error, retry_in_s = wait.as_secs_f64(), "reconcile failed");
         Action::requeue(wait)
     }
 }
@@ -239,10 +240,9 @@ fn name_of(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The delay before the next try after this many consecutive failures.
-pub fn backoff(failures: u32) -> Duration {
-    let doubled = MIN_BACKOFF.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(16)));
-    doubled.min(MAX_BACKOFF)
+/// The delay of the retry after this many consecutive failures.
+pub fn retry_delay(failures: u32) -> Duration {
+    backoff(MIN_BACKOFF, failures.saturating_sub(1), MAX_BACKOFF)
 }
 
 #[cfg(test)]
@@ -250,8 +250,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backoff_doubles_up_to_its_maximum() {
-        let waits: Vec<_> = [1, 2, 3, 7, 8, 100, u32::MAX].map(|failures| backoff(failures).as_secs_f64()).to_vec();
-        assert_eq!(waits, [0.5, 1.0, 2.0, 32.0, 60.0, 60.0, 60.0]);
+    fn first_retry_has_the_shortest_delay() {
+        let delays: Vec<_> =
+            [1, 2, 3, 7, 8, 100, u32::MAX].map(|failures| retry_delay(failures).as_secs_f64()).to_vec();
+        assert_eq!(delays, [0.5, 1.0, 2.0, 32.0, 60.0, 60.0, 60.0]);
     }
 }

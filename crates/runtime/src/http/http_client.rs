@@ -25,7 +25,7 @@ use super::tls::{self, Identity, Trust};
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("steersman/", env!("CARGO_PKG_VERSION")));
 
 /// Blobs are usually one redirect away from the registry.
-const MOST_REDIRECTS: usize = 5;
+const MAX_REDIRECTS: usize = 5;
 
 /// Settings of an [`Http`] client.
 #[derive(Clone)]
@@ -33,15 +33,15 @@ pub struct HttpSettings {
     pub connect: Duration,
     /// Time limit of one request with its response.
     pub answer: Duration,
-    /// Time for which an idle connection stays open. If many hosts are asked once in a while, each idle connection only
-    /// costs memory: twenty kilobytes and a descriptor.
+    /// Time for which an idle connection stays open. With many hosts that are each contacted rarely, an idle connection
+    /// only costs memory: twenty kilobytes and a descriptor.
     pub idle: Duration,
-    /// Hosts (`host` or `host:port`) that are asked at another address, by plain http if the value has that scheme.
+    /// Hosts (`host` or `host:port`) that are reached at another address, by plain http if the value has that scheme.
     pub elsewhere: BTreeMap<String, Uri>,
-    /// Addresses with the scheme `http` are asked as they are. Elsewhere that is refused.
+    /// Allows addresses with the scheme `http`.
     pub plain: bool,
     pub trust: Trust,
-    /// Authorities that `trust` speaks of.
+    /// CAs that `trust` refers to.
     pub roots: Vec<CertificateDer<'static>>,
     /// Client certificate. `None` sends none.
     pub identity: Option<Arc<Identity>>,
@@ -81,27 +81,25 @@ impl HttpSettings {
 /// Causes of a failed request. Addresses appear without path and query, which may hold signatures.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
-    #[error(
-        "{host} would be asked over plain http, which is only done where the operator's settings say so; serve it by https"
-    )]
+    #[error("the operator's settings do not allow plain http to {host}; serve it over https")]
     NotHttps { host: String },
     #[error("{host} is not the address of a Service or a pod in this cluster")]
     NotInside { host: String },
     #[error("{host} refuses connections")]
     Refused { host: String },
     #[error(
-        "the certificate of {host} is not trusted ({cause}); add its authority to the certificates that the operator trusts"
+        "the certificate of {host} is not trusted ({cause}); add its CA to the certificates that the operator trusts"
     )]
     NotTrusted { host: String, cause: String },
-    #[error("{host} gave no answer within {limit:?}")]
+    #[error("{host} did not respond within {limit:?}")]
     TooSlow { host: String, limit: Duration },
-    #[error("the answer of {host} is longer than {limit} bytes")]
+    #[error("the response of {host} is longer than {limit} bytes")]
     TooLong { host: String, limit: usize },
-    #[error("{host} sends us on and on, more than {MOST_REDIRECTS} times")]
-    Lost { host: String },
-    #[error("{host} sends us on to an address that cannot be read")]
+    #[error("{host} redirects more than {MAX_REDIRECTS} times")]
+    TooManyRedirects { host: String },
+    #[error("{host} redirects to an invalid address")]
     BadRedirect { host: String },
-    #[error("cannot talk to {host}: {cause}")]
+    #[error("the request to {host} failed: {cause}")]
     Failed { host: String, cause: String },
 }
 
@@ -112,7 +110,7 @@ pub struct HttpRequest {
     pub url: Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// The most bytes that the answer may have.
+    /// The most bytes that the response may have.
     pub limit: usize,
 }
 
@@ -132,19 +130,19 @@ pub struct HttpResponse {
 #[derive(Clone)]
 pub struct Http {
     client: Client<HttpsConnector<Connector>, Full<Bytes>>,
-    answer: Duration,
+    response_timeout: Duration,
     elsewhere: Arc<BTreeMap<String, Uri>>,
     plain: bool,
     inside: Option<Arc<Inside>>,
 }
 
 impl Http {
-    /// Reads the system's certificates where they are trusted; sends nothing yet.
+    /// Reads the system's certificates if they are trusted; sends nothing yet.
     pub fn new(settings: HttpSettings) -> Result<Self, rustls::Error> {
         let (tls, names) = (tls::config(&settings)?, tls::names(&settings));
         let connector = HttpsConnector::new(Connector::new(settings.connect, settings.proxies), tls, false, names);
         let mut client = Client::builder(TokioExecutor::new());
-        // Without a timer, who is not asked again is never hung up on.
+        // Without a timer, the pool never closes idle connections.
         client.pool_timer(TokioTimer::new()).pool_idle_timeout(settings.idle);
         if settings.idle.is_zero() {
             client.pool_max_idle_per_host(0);
@@ -152,76 +150,76 @@ impl Http {
         let client = client.build(connector);
         Ok(Self {
             client,
-            answer: settings.answer,
+            response_timeout: settings.answer,
             elsewhere: Arc::new(settings.elsewhere),
             plain: settings.plain,
             inside: settings.inside.map(Arc::new),
         })
     }
 
-    /// Sends the request and follows where it is sent on to, but never from a server inside the cluster: those are users',
-    /// and where they may not reach, the operator might. Any status is an answer.
-    pub async fn ask(&self, ask: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let host = host(&ask.url);
-        let slow = HttpError::TooSlow { host, limit: self.answer };
-        tokio::time::timeout(self.answer, self.follow(ask)).await.unwrap_or(Err(slow))
+    /// Sends the request and follows redirects, except those of servers inside the cluster: they belong to users, and the
+    /// operator may reach addresses that its users may not. Any status is a response.
+    pub async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let host = host(&request.url);
+        let slow = HttpError::TooSlow { host, limit: self.response_timeout };
+        tokio::time::timeout(self.response_timeout, self.follow_redirects(request)).await.unwrap_or(Err(slow))
     }
 
-    async fn follow(&self, mut ask: HttpRequest) -> Result<HttpResponse, HttpError> {
-        for _ in 0..=MOST_REDIRECTS {
-            let answer = self.once(&ask).await?;
-            let followed = self.inside.is_none() && (ask.method == Method::GET || ask.method == Method::HEAD);
-            if !(answer.status.is_redirection() && followed && answer.headers.contains_key(LOCATION)) {
-                return Ok(answer);
+    async fn follow_redirects(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.send_once(&request).await?;
+            let followed = self.inside.is_none() && (request.method == Method::GET || request.method == Method::HEAD);
+            if !(response.status.is_redirection() && followed && response.headers.contains_key(LOCATION)) {
+                return Ok(response);
             }
-            let next =
-                redirected(&ask.url, &answer.headers).ok_or_else(|| HttpError::BadRedirect { host: host(&ask.url) })?;
+            let next = redirected(&request.url, &response.headers)
+                .ok_or_else(|| HttpError::BadRedirect { host: host(&request.url) })?;
             // The registry's credentials must not reach the server that stores the blobs.
-            if next.authority() != ask.url.authority() {
-                ask.headers.remove(AUTHORIZATION);
+            if next.authority() != request.url.authority() {
+                request.headers.remove(AUTHORIZATION);
             }
-            ask.url = next;
+            request.url = next;
         }
-        Err(HttpError::Lost { host: host(&ask.url) })
+        Err(HttpError::TooManyRedirects { host: host(&request.url) })
     }
 
-    async fn once(&self, ask: &HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn send_once(&self, request: &HttpRequest) -> Result<HttpResponse, HttpError> {
         let mut body = BytesMut::new();
-        let parts = self.send(ask, |_, piece| body.extend_from_slice(piece)).await?;
+        let parts = self.exchange(request, |_, piece| body.extend_from_slice(piece)).await?;
         Ok(HttpResponse { status: parts.status, headers: parts.headers, body: body.freeze() })
     }
 
-    /// Sends the request and gives each piece of the answer away as it comes, so that a long one is never held whole. No
-    /// redirect is followed: it is an answer like any other.
-    pub async fn ask_in_pieces(
+    /// Sends the request and passes each piece of the response on as it arrives, so that a long one is never in memory as a
+    /// whole. Redirects are not followed: they are responses like any other.
+    pub async fn stream(
         &self,
-        ask: &HttpRequest,
+        request: &HttpRequest,
         piece: impl FnMut(StatusCode, &[u8]),
     ) -> Result<(StatusCode, HeaderMap), HttpError> {
-        let slow = HttpError::TooSlow { host: host(&ask.url), limit: self.answer };
-        let sent = tokio::time::timeout(self.answer, self.send(ask, piece)).await;
+        let slow = HttpError::TooSlow { host: host(&request.url), limit: self.response_timeout };
+        let sent = tokio::time::timeout(self.response_timeout, self.exchange(request, piece)).await;
         sent.unwrap_or(Err(slow)).map(|parts| (parts.status, parts.headers))
     }
 
-    async fn send(&self, ask: &HttpRequest, mut piece: impl FnMut(StatusCode, &[u8])) -> Result<Parts, HttpError> {
-        let host = host(&ask.url);
-        let mut request = Request::new(Full::new(ask.body.clone()));
-        *request.method_mut() = ask.method.clone();
-        *request.uri_mut() = self.address(&ask.url)?;
-        *request.headers_mut() = ask.headers.clone();
+    async fn exchange(&self, of: &HttpRequest, mut piece: impl FnMut(StatusCode, &[u8])) -> Result<Parts, HttpError> {
+        let host = host(&of.url);
+        let mut request = Request::new(Full::new(of.body.clone()));
+        *request.method_mut() = of.method.clone();
+        *request.uri_mut() = self.address(&of.url)?;
+        *request.headers_mut() = of.headers.clone();
         request.headers_mut().insert(USER_AGENT, AGENT);
-        if let Some(name) = self.inside.as_ref().and_then(|inside| inside.host_header(&ask.url)) {
+        if let Some(name) = self.inside.as_ref().and_then(|inside| inside.host_header(&of.url)) {
             request.headers_mut().insert(HOST, name);
         }
-        let answer = self.client.request(request).await.map_err(|error| explain(&host, &error))?;
-        let (parts, body) = answer.into_parts();
-        let long = || HttpError::TooLong { host: host.clone(), limit: ask.limit };
+        let response = self.client.request(request).await.map_err(|error| explain(&host, &error))?;
+        let (parts, body) = response.into_parts();
+        let long = || HttpError::TooLong { host: host.clone(), limit: of.limit };
         let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        // The answer to HEAD has no body; its length is that of the one which GET would bring.
-        if ask.method != Method::HEAD && announced.is_some_and(|length| length > ask.limit as u64) {
+        // The response to HEAD has no body; its length is that of the response to GET.
+        if of.method != Method::HEAD && announced.is_some_and(|length| length > of.limit as u64) {
             return Err(long());
         }
-        let mut body = Limited::new(body, ask.limit);
+        let mut body = Limited::new(body, of.limit);
         while let Some(frame) = body.frame().await {
             let frame =
                 frame.map_err(

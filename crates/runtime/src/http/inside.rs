@@ -31,7 +31,7 @@ impl Inside {
         Uri::from_parts(parts).ok()
     }
 
-    /// The name to ask for, where it is not the place that is asked.
+    /// The `Host` header, if the request goes to a gateway instead of the host of the URL.
     pub(super) fn host_header(&self, url: &Uri) -> Option<HeaderValue> {
         self.through.as_ref()?;
         HeaderValue::from_str(url.authority()?.as_str()).ok()

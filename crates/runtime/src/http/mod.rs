@@ -1,4 +1,4 @@
-//! All HTTP that leaves the operator for anything but the API server. Answers are bounded in length and time.
+//! All HTTP requests of the operator except those to the API server. Responses are bounded in length and time.
 
 mod connect;
 mod http_client;

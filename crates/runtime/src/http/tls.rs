@@ -21,7 +21,7 @@ pub enum Trust {
     Anyone,
 }
 
-/// A certificate of our own, for servers that ask for one.
+/// A client certificate, for servers that require one.
 pub struct Identity {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
@@ -49,7 +49,7 @@ pub(super) fn config(settings: &HttpSettings) -> Result<ClientConfig, rustls::Er
     }
 }
 
-/// The name that a server must prove to have: that of its address, if the settings name no other.
+/// The name that the certificate of a server must have: the host of its address, unless the settings name another.
 pub(super) fn names(settings: &HttpSettings) -> Arc<dyn ResolveServerName + Send + Sync> {
     match &settings.server_name {
         Some(name) => Arc::new(FixedServerNameResolver::new(name.clone())),

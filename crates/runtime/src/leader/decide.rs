@@ -29,23 +29,23 @@ impl Sighting {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ElectionStep {
     /// The Lease is free or abandoned: take it. The write names the observed version, so only one candidate succeeds.
     Take,
     /// Another process leads: check again at this time, or when the Lease changes.
     WaitUntil(Instant),
 }
 
-/// The next step of the candidate `identity`.
-pub fn step(identity: &str, sighting: &Sighting, now: Instant) -> Step {
-    let Some(spec) = sighting.lease.as_ref().and_then(|lease| lease.spec.as_ref()) else { return Step::Take };
+/// The next next_step of the candidate `identity`.
+pub fn next_step(identity: &str, sighting: &Sighting, now: Instant) -> ElectionStep {
+    let Some(spec) = sighting.lease.as_ref().and_then(|lease| lease.spec.as_ref()) else { return ElectionStep::Take };
     match spec.holder_identity.as_deref() {
-        None | Some("") => Step::Take,
-        Some(holder) if holder == identity => Step::Take,
+        None | Some("") => ElectionStep::Take,
+        Some(holder) if holder == identity => ElectionStep::Take,
         Some(_) => {
             let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
             let abandoned = sighting.since + seconds.map_or(USUAL_DURATION, Duration::from_secs);
-            if now >= abandoned { Step::Take } else { Step::WaitUntil(abandoned) }
+            if now >= abandoned { ElectionStep::Take } else { ElectionStep::WaitUntil(abandoned) }
         }
     }
 }
@@ -66,17 +66,17 @@ mod tests {
         let since = Instant::now();
         let after = |seconds| since + Duration::from_secs(seconds);
         let cases = [
-            ("absent", None, 0, Step::Take),
-            ("without a holder", Some(lease(None, "1", Some(15))), 0, Step::Take),
-            ("released", Some(lease(Some(""), "1", Some(1))), 0, Step::Take),
-            ("ours", Some(lease(Some("me"), "1", Some(15))), 0, Step::Take),
-            ("held", Some(lease(Some("other"), "1", Some(15))), 14, Step::WaitUntil(after(15))),
-            ("held without a duration", Some(lease(Some("other"), "1", None)), 14, Step::WaitUntil(after(15))),
-            ("abandoned", Some(lease(Some("other"), "1", Some(15))), 15, Step::Take),
-            ("a short one abandoned", Some(lease(Some("other"), "1", Some(3))), 3, Step::Take),
+            ("absent", None, 0, ElectionStep::Take),
+            ("without a holder", Some(lease(None, "1", Some(15))), 0, ElectionStep::Take),
+            ("released", Some(lease(Some(""), "1", Some(1))), 0, ElectionStep::Take),
+            ("ours", Some(lease(Some("me"), "1", Some(15))), 0, ElectionStep::Take),
+            ("held", Some(lease(Some("other"), "1", Some(15))), 14, ElectionStep::WaitUntil(after(15))),
+            ("held without a duration", Some(lease(Some("other"), "1", None)), 14, ElectionStep::WaitUntil(after(15))),
+            ("abandoned", Some(lease(Some("other"), "1", Some(15))), 15, ElectionStep::Take),
+            ("a short one abandoned", Some(lease(Some("other"), "1", Some(3))), 3, ElectionStep::Take),
         ];
         for (name, lease, seconds, expected) in cases {
-            assert_eq!(step("me", &Sighting { lease, since }, after(seconds)), expected, "{name}");
+            assert_eq!(next_step("me", &Sighting { lease, since }, after(seconds)), expected, "{name}");
         }
     }
 
@@ -86,7 +86,7 @@ mod tests {
         let later = start + Duration::from_secs(10);
         let first = Sighting::renewed(None, Some(lease(Some("other"), "1", None)), start);
         let same = Sighting::renewed(Some(first.clone()), Some(lease(Some("other"), "1", None)), later);
-        assert_eq!(same.since, start, "the same version seen again stands still");
+        assert_eq!(same.since, start, "the same version keeps its age");
         let renewed = Sighting::renewed(Some(same), Some(lease(Some("other"), "2", None)), later);
         assert_eq!(renewed.since, later);
         let gone = Sighting::renewed(Some(renewed), None, later + Duration::from_secs(1));

@@ -1,7 +1,7 @@
-//! Writes stop with leadership. A fence stands in the client of everything that only the leader does: once the Lease was
-//! not renewed in time, requests that change something are refused before they are sent.
+//! Stops writes when leadership ends. The client of everything that only the leader does has a fence: once the Lease was not
+//! renewed in time, requests that change something are refused before they are sent.
 //!
-//! This is what makes a leader harmless that was paused for a minute and wakes in the middle of a pass.
+//! A leader that was suspended for a minute in the middle of a reconcile therefore does no harm when it resumes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,22 +16,22 @@ use tower::{BoxError, Layer, Service};
 
 use crate::client::{NotLeading, Server};
 
-/// Says whether we lead at this moment.
+/// Knows whether this process leads at this moment.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    shared: Arc<Shared>,
+    shared: Arc<FenceState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FenceState {
     epoch: Instant,
-    /// Until when we lead, in milliseconds since the epoch. Zero: not at all.
+    /// End of leadership, in milliseconds since the epoch. Zero: this process does not lead.
     until: AtomicU64,
 }
 
 impl Default for Fence {
     fn default() -> Self {
-        Self { shared: Arc::new(Shared { epoch: Instant::now(), until: AtomicU64::new(0) }) }
+        Self { shared: Arc::new(FenceState { epoch: Instant::now(), until: AtomicU64::new(0) }) }
     }
 }
 
@@ -125,10 +125,10 @@ mod tests {
     fn fence_is_open_only_until_its_deadline() {
         let fence = Fence::default();
         let now = Instant::now();
-        assert!(!fence.is_open_at(now), "nobody leads from the start");
+        assert!(!fence.is_open_at(now), "a new fence is closed");
         fence.open_until(now + Duration::from_secs(10));
         assert!(fence.is_open_at(now + Duration::from_secs(9)));
-        assert!(!fence.is_open_at(now + Duration::from_secs(11)), "a leader that slept over its deadline");
+        assert!(!fence.is_open_at(now + Duration::from_secs(11)), "the deadline has passed");
         fence.open_until(now + Duration::from_secs(20));
         assert!(fence.is_open_at(now + Duration::from_secs(11)));
         fence.close();
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(send(Method::GET).await.unwrap(), Method::GET);
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             let refused = send(method.clone()).await.unwrap_err();
-            assert_eq!(refused.to_string(), format!("not the leader any more: {method} /api/v1/pods was not sent"));
+            assert_eq!(refused.to_string(), format!("no longer the leader: {method} /api/v1/pods was not sent"));
         }
         fence.open_until(Instant::now() + Duration::from_secs(60));
         assert_eq!(send(Method::PATCH).await.unwrap(), Method::PATCH);

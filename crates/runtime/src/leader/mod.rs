@@ -1,5 +1,5 @@
-//! Lease election with client-go's protocol. In goes a Lease's name; out comes a term: the right to act until the Lease is
-//! lost, given back on a planned stop so that the next replica takes over at once.
+//! Leader election by a Lease, with client-go's protocol. Each leadership is a term: it lasts until the Lease is lost, and is
+//! released on a planned stop, so that the next replica takes over at once.
 
 pub mod decide;
 pub mod fence;
@@ -17,7 +17,7 @@ use kube::runtime::watcher;
 use tokio::time;
 
 use crate::client::{self, CallError, Server};
-use decide::{Sighting, Step};
+use decide::{ElectionStep, Sighting};
 pub use fence::Fence;
 pub use thread::LeaseThread;
 
@@ -77,29 +77,29 @@ impl Election {
 
     /// Waits until this candidate leads. The Lease is watched, so a release is seen at once.
     pub async fn acquire(&self) -> Term {
-        // Kept when a watch breaks: a Lease that stands still is no younger for that.
+        // Kept when a watch breaks: an unchanged Lease does not become younger.
         let mut sighting: Option<Sighting> = None;
-        let mut said = String::new();
+        let mut logged = String::new();
         loop {
             let mut changes = pin!(watcher::watch_object(self.api(), &self.name));
             loop {
                 let now = Instant::now();
-                let take_at = sighting.as_ref().map(|seen| match decide::step(&self.identity, seen, now) {
-                    Step::Take => now,
-                    Step::WaitUntil(then) => then,
+                let take_at = sighting.as_ref().map(|seen| match decide::next_step(&self.identity, seen, now) {
+                    ElectionStep::Take => now,
+                    ElectionStep::WaitUntil(then) => then,
                 });
                 tokio::select! {
                     // A change of the Lease takes precedence over a decision based on an earlier state.
                     biased;
                     change = changes.next() => match change {
                         Some(Ok(lease)) => sighting = Some(Sighting::renewed(sighting.take(), lease, Instant::now())),
-                        // A broken watch says nothing about the Lease: begin again, after a moment.
+                        // A broken watch does not change what is known of the Lease: restart it after a pause.
                         Some(Err(error)) => {
-                            let error = client::watch_trouble(&error);
-                            // The same again and again would only fill the log: a missing right is missing for long.
-                            if error != said {
-                                tracing::warn!(lease = self.name, error, "cannot watch the lease yet");
-                                said = error;
+                            let error = client::watch_error_cause(&error);
+                            // A repeated error is logged once: a missing permission may be missing for long.
+                            if error != logged {
+                                tracing::warn!(lease = self.name, error, "cannot watch the lease; retrying");
+                                logged = error;
                             }
                             break;
                         }
@@ -108,7 +108,7 @@ impl Election {
                     () = time::sleep_until(take_at.unwrap_or(now).into()), if take_at.is_some() => {
                         match self.take(sighting.as_ref().and_then(|seen| seen.lease.clone())).await {
                             Ok(term) => return term,
-                            Err(error) => tracing::info!(lease = self.name, %error, "did not get the lease"),
+                            Err(error) => tracing::info!(lease = self.name, %error, "did not acquire the lease; retrying"),
                         }
                         time::sleep(self.timing.retry).await;
                     }
@@ -182,7 +182,7 @@ impl Term {
                 self.fence.close();
                 return Lost::NotRenewed { deadline: timing.deadline, last: error };
             }
-            tracing::warn!(lease = self.election.name, %error, "could not renew the lease yet");
+            tracing::warn!(lease = self.election.name, %error, "cannot renew the lease; retrying until the renew deadline");
         }
     }
 
@@ -219,8 +219,10 @@ impl Term {
         }
         match released {
             Ok(()) => tracing::info!(lease = self.election.name, "released the lease"),
-            // The others will wait for it to run out: slower, not wrong.
-            Err(error) => tracing::warn!(lease = self.election.name, %error, "could not release the lease"),
+            // Other candidates wait until it expires.
+            Err(error) => {
+                tracing::warn!(lease = self.election.name, %error, "could not release the lease; the next leader waits until it expires")
+            }
         }
     }
 

@@ -67,7 +67,7 @@ impl LeaseThread {
         match connection.await {
             Ok(Ok(())) => Ok(Ok(Self { leadership, idle, term: None })),
             Ok(Err(error)) => Ok(Err(error)),
-            Err(_) => Err(io::Error::other("the thread of the lease ended before it had connected")),
+            Err(_) => Err(io::Error::other("the thread of the Lease ended before it was connected")),
         }
     }
 
@@ -140,7 +140,7 @@ async fn campaign(
 
 async fn release(term: Term, lease: &str) {
     if time::timeout(RELEASE_TIMEOUT, term.release()).await.is_err() {
-        tracing::warn!(lease, "could not release the lease in time");
+        tracing::warn!(lease, "could not release the lease in time; the next leader waits until it expires");
     }
 }
 

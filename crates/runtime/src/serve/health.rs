@@ -37,7 +37,7 @@ impl Readiness {
 
 /// `/healthz` and `/readyz`, and 404 for everything else.
 pub fn routes(readiness: Readiness) -> Router {
-    let missing = || async { (StatusCode::NOT_FOUND, "not found: this address has /healthz and /readyz\n") };
+    let missing = || async { (StatusCode::NOT_FOUND, "not found: this server has /healthz and /readyz\n") };
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(|State(readiness): State<Readiness>| async move { readiness.answer() }))

@@ -1,7 +1,7 @@
 //! HTTP servers of the process. A server listens as soon as it is created, and bounds the size and duration of each
 //! request.
 
-pub mod admitted;
+pub mod allowed_tokens;
 pub mod health;
 pub mod scrape;
 
@@ -20,23 +20,23 @@ use rustls::server::ResolvesServerCert;
 use tokio::task::JoinHandle;
 
 /// Time limit for the TLS handshake, and for the head of a request, counted from the end of the previous one.
-const HEAD: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Idle timeout of servers whose clients reuse connections. Go clients keep theirs for 90 s. If we closed first, a
 /// request sent at that moment would be lost.
-const IDLE: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The longest head of a request. A token may be some kilobytes.
-const HEAD_BYTES: usize = 32 * 1024;
+const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 /// Causes of a server that does not start or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("cannot listen on {address} for {what}: {cause}; choose another address with --{what}-address")]
+    #[error("the {what} server cannot listen on {address}: {cause}; choose another address with --{what}-address")]
     NotListening { what: &'static str, address: SocketAddr, cause: io::Error },
-    #[error("cannot make a certificate for {what}: {cause}")]
+    #[error("cannot generate a certificate for the {what} server: {cause}")]
     NoCertificate { what: &'static str, cause: Box<dyn std::error::Error + Send + Sync> },
-    #[error("the server for {what} ended by itself: {cause}")]
+    #[error("the {what} server ended unexpectedly: {cause}")]
     Ended { what: &'static str, cause: String },
 }
 
@@ -49,7 +49,7 @@ pub struct Serving {
 
 /// Transport security of a server.
 #[derive(Clone, Debug)]
-pub enum Wire {
+pub enum Transport {
     Plain,
     /// TLS with a certificate that clients cannot verify. Protects against eavesdropping, not against an impostor.
     SelfSigned,
@@ -58,26 +58,31 @@ pub enum Wire {
 }
 
 /// Listens and serves. `what` names the server in messages, the log and its flag.
-pub fn start(what: &'static str, address: SocketAddr, wire: Wire, routes: Router) -> Result<Serving, ServeError> {
-    let deaf = |cause| ServeError::NotListening { what, address, cause };
-    let listener = TcpListener::bind(address).map_err(deaf)?;
-    listener.set_nonblocking(true).map_err(deaf)?;
-    let bound = listener.local_addr().map_err(deaf)?;
+pub fn start(
+    what: &'static str,
+    address: SocketAddr,
+    transport: Transport,
+    routes: Router,
+) -> Result<Serving, ServeError> {
+    let not_listening = |cause| ServeError::NotListening { what, address, cause };
+    let listener = TcpListener::bind(address).map_err(not_listening)?;
+    listener.set_nonblocking(true).map_err(not_listening)?;
+    let bound = listener.local_addr().map_err(not_listening)?;
     let handle = Handle::new();
-    let mut server = axum_server::from_tcp(listener).map_err(deaf)?.handle(handle.clone());
-    let patience = if matches!(wire, Wire::Resolved(_)) { IDLE } else { HEAD };
-    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(HEAD_BYTES);
+    let mut server = axum_server::from_tcp(listener).map_err(not_listening)?.handle(handle.clone());
+    let patience = if matches!(transport, Transport::Resolved(_)) { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(MAX_HEAD_BYTES);
     let service = routes.into_make_service();
-    let config = match wire {
-        Wire::Plain => None,
-        Wire::SelfSigned => Some(self_signed().map_err(|cause| ServeError::NoCertificate { what, cause })?),
-        Wire::Resolved(certificates) => Some(with(certificates)),
+    let config = match transport {
+        Transport::Plain => None,
+        Transport::SelfSigned => Some(self_signed().map_err(|cause| ServeError::NoCertificate { what, cause })?),
+        Transport::Resolved(certificates) => Some(with(certificates)),
     };
     let tls = config.is_some();
     let task = match config {
         None => tokio::spawn(server.http1_only().serve(service)),
         Some(config) => {
-            let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(config)).handshake_timeout(HEAD);
+            let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(config)).handshake_timeout(HEAD_TIMEOUT);
             tokio::spawn(server.acceptor(acceptor).http1_only().serve(service))
         }
     };
@@ -89,7 +94,7 @@ impl Serving {
     /// Waits until the server ends, which it does not do by itself.
     pub async fn ended(&mut self) -> ServeError {
         let cause = match (&mut self.task).await {
-            Ok(Ok(())) => "without a cause".to_owned(),
+            Ok(Ok(())) => "no error was reported".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
@@ -113,10 +118,10 @@ fn with(certificates: Arc<dyn ResolvesServerCert>) -> Arc<ServerConfig> {
 
 fn self_signed() -> Result<Arc<ServerConfig>, Box<dyn std::error::Error + Send + Sync>> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let made = rcgen::generate_simple_self_signed(vec![host, "localhost".to_owned()])?;
-    let key = PrivateKeyDer::from(made.signing_key);
+    let generated = rcgen::generate_simple_self_signed(vec![host, "localhost".to_owned()])?;
+    let key = PrivateKeyDer::from(generated.signing_key);
     let mut config =
-        ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key)?;
+        ServerConfig::builder().with_no_client_auth().with_single_cert(vec![generated.cert.der().clone()], key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

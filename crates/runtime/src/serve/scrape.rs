@@ -18,7 +18,7 @@ use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessRe
 use kube::api::{Api, PostParams};
 use tokio::sync::Semaphore;
 
-use super::admitted::{Admitted, Mark, Trust};
+use super::allowed_tokens::{AllowedTokens, ReviewValidity, TokenHash};
 use crate::client::{CallError, Server};
 use crate::rbac::Rule;
 use crate::telemetry::metrics::{self, Metrics};
@@ -26,20 +26,20 @@ use crate::telemetry::metrics::{self, Metrics};
 const PATH: &str = "/metrics";
 
 /// Maximum concurrent reviews of unknown tokens, so that unauthenticated clients cannot flood the API server.
-pub const AT_ONCE: usize = 4;
+pub const MAX_UNKNOWN_REVIEWS: usize = 4;
 
 /// Maximum concurrent reviews of recently allowed tokens, each of which may have to wait for a slow API server.
-pub const KNOWN_AT_ONCE: usize = 16;
+pub const MAX_KNOWN_REVIEWS: usize = 16;
 
 /// Longest wait for a free review slot.
-const TURN: Duration = Duration::from_secs(1);
+const MAX_QUEUE_TIME: Duration = Duration::from_secs(1);
 
 /// RBAC rules that the reviews need.
 pub fn rules() -> Vec<Rule> {
-    let reviewer = |group, resource, why| Rule::cluster(group, resource, &["create"], why);
+    let rule = |group, resource, why| Rule::cluster(group, resource, &["create"], why);
     vec![
-        reviewer("authentication.k8s.io", "tokenreviews", "learn who scrapes its metrics"),
-        reviewer("authorization.k8s.io", "subjectaccessreviews", "ask whether they may read metrics"),
+        rule("authentication.k8s.io", "tokenreviews", "authenticate clients that scrape its metrics"),
+        rule("authorization.k8s.io", "subjectaccessreviews", "check whether these clients may read its metrics"),
     ]
 }
 
@@ -47,69 +47,69 @@ pub fn rules() -> Vec<Rule> {
 pub enum Guard {
     /// No review: the server listens on a loopback address only.
     Everyone,
-    /// Clients that the cluster allows to `get` the path. `Trust` bounds how long a review is valid.
-    Reviewed(Server, Trust),
+    /// Clients that the cluster allows to `get` the path. `ReviewValidity` bounds how long a review is valid.
+    Reviewed(Server, ReviewValidity),
 }
 
-struct Shared {
+struct ScrapeContext {
     metrics: Arc<Metrics>,
     /// `None` admits every client.
-    door: Option<Door>,
+    reviewer: Option<TokenReviewer>,
 }
 
-struct Door {
+struct TokenReviewer {
     server: Server,
-    admitted: Admitted,
-    strangers: Semaphore,
+    allowed_tokens: AllowedTokens,
+    unknown: Semaphore,
     /// Slots for recently allowed tokens, separate so that unknown clients cannot delay them.
     known: Semaphore,
 }
 
 /// `/metrics`, and 404 for everything else.
 pub fn routes(metrics: Arc<Metrics>, guard: Guard) -> Router {
-    let door = match guard {
+    let reviewer = match guard {
         Guard::Everyone => None,
-        Guard::Reviewed(server, trust) => Some(Door {
+        Guard::Reviewed(server, validity) => Some(TokenReviewer {
             server,
-            admitted: Admitted::new(trust),
-            strangers: Semaphore::new(AT_ONCE),
-            known: Semaphore::new(KNOWN_AT_ONCE),
+            allowed_tokens: AllowedTokens::new(validity),
+            unknown: Semaphore::new(MAX_UNKNOWN_REVIEWS),
+            known: Semaphore::new(MAX_KNOWN_REVIEWS),
         }),
     };
-    let shared = Arc::new(Shared { metrics, door });
-    let missing = || async { (StatusCode::NOT_FOUND, "not found: this address has /metrics\n") };
-    Router::new().route(PATH, get(scrape)).fallback(missing).with_state(shared)
+    let context = Arc::new(ScrapeContext { metrics, reviewer });
+    let missing = || async { (StatusCode::NOT_FOUND, "not found: this server has /metrics\n") };
+    Router::new().route(PATH, get(scrape)).fallback(missing).with_state(context)
 }
 
-async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    if let Some(door) = &shared.door
-        && let Err(refusal) = door.admit(&headers).await
+async fn scrape(State(context): State<Arc<ScrapeContext>>, headers: HeaderMap) -> Response {
+    if let Some(reviewer) = &context.reviewer
+        && let Err(refusal) = reviewer.admit(&headers).await
     {
         return refusal.into_response();
     }
-    match shared.metrics.pieces() {
+    match context.metrics.pieces() {
         Ok(pieces) => {
             let body = Body::from_stream(stream::iter(pieces.into_iter().map(Ok::<_, Infallible>)));
             ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], body).into_response()
         }
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written as text\n").into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot render the metrics\n").into_response(),
     }
 }
 
 /// Causes of a refused scrape.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
-    #[error("send a token that the cluster accepts: Authorization: Bearer TOKEN")]
+enum ScrapeRefusal {
+    #[error("no valid token; send one that the cluster accepts as the header Authorization: Bearer TOKEN")]
     NoToken,
-    #[error("{user} may not get the nonResourceURL {PATH}; bind a ClusterRole that allows it")]
+    #[error("{user} may not get the nonResourceURL {PATH}; bind a ClusterRole that allows it to this user")]
     NotAllowed { user: String },
-    #[error("others are being reviewed; try again")]
+    #[error("too many tokens are being reviewed; try again")]
     Busy,
-    #[error("who you are cannot be reviewed now: {0}")]
+    #[error("cannot review the token: {0}")]
     NotReviewed(#[from] CallError),
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ScrapeRefusal {
     fn into_response(self) -> Response {
         let text = format!("{self}\n");
         match self {
@@ -117,54 +117,55 @@ impl IntoResponse for Refusal {
             Self::NotAllowed { .. } => (StatusCode::FORBIDDEN, text).into_response(),
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
             Self::NotReviewed(error) => {
-                tracing::warn!(%error, "a scrape of the metrics could not be reviewed");
+                tracing::warn!(%error, "cannot review the token of a scrape");
                 // The cause contains the API server's address, which unauthenticated clients must not learn.
-                (StatusCode::SERVICE_UNAVAILABLE, "who you are cannot be reviewed now; try again\n").into_response()
+                (StatusCode::SERVICE_UNAVAILABLE, "cannot review the token now; try again\n").into_response()
             }
         }
     }
 }
 
-impl Door {
-    async fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let token = bearer(headers).ok_or(Refusal::NoToken)?;
-        let (mark, now) = (Mark::of(token), Instant::now());
-        if self.admitted.is_fresh(mark, now) {
+impl TokenReviewer {
+    async fn admit(&self, headers: &HeaderMap) -> Result<(), ScrapeRefusal> {
+        let token = bearer(headers).ok_or(ScrapeRefusal::NoToken)?;
+        let (hash, now) = (TokenHash::of(token), Instant::now());
+        if self.allowed_tokens.is_fresh(hash, now) {
             return Ok(());
         }
-        let known = self.admitted.lasts(mark, now);
+        let known = self.allowed_tokens.is_valid_without_review(hash, now);
         // A full queue does not show that the API server is unavailable, so it must not admit a token that may have
         // lost its permission.
-        let turn = tokio::time::timeout(TURN, if known { &self.known } else { &self.strangers }.acquire()).await;
-        let Ok(_turn) = turn else { return Err(Refusal::Busy) };
+        let turn =
+            tokio::time::timeout(MAX_QUEUE_TIME, if known { &self.known } else { &self.unknown }.acquire()).await;
+        let Ok(_turn) = turn else { return Err(ScrapeRefusal::Busy) };
         let reviewed = if known {
-            let patience = self.admitted.trust.patience;
+            let patience = self.allowed_tokens.validity.patience;
             let late = |_| Err(self.server.too_slow(patience).into());
             tokio::time::timeout(patience, self.review(token)).await.unwrap_or_else(late)
         } else {
             self.review(token).await
         };
         match &reviewed {
-            Ok(()) => self.admitted.allow(mark, now),
-            Err(Refusal::NotReviewed(error)) if known && is_passing(error) => {
-                tracing::warn!(%error, "a scrape of the metrics could not be reviewed; as it was allowed lately, it still is");
+            Ok(()) => self.allowed_tokens.allow(hash, now),
+            Err(ScrapeRefusal::NotReviewed(error)) if known && is_unavailable(error) => {
+                tracing::warn!(%error, "cannot review the token of a scrape; it is accepted because it was allowed recently");
                 return Ok(());
             }
-            Err(Refusal::NotReviewed(_) | Refusal::Busy) => {}
-            Err(Refusal::NoToken | Refusal::NotAllowed { .. }) => self.admitted.refuse(mark),
+            Err(ScrapeRefusal::NotReviewed(_) | ScrapeRefusal::Busy) => {}
+            Err(ScrapeRefusal::NoToken | ScrapeRefusal::NotAllowed { .. }) => self.allowed_tokens.refuse(hash),
         }
         reviewed
     }
 
-    async fn review(&self, token: &str) -> Result<(), Refusal> {
-        let user = authenticated(&self.server, token).await?.ok_or(Refusal::NoToken)?;
+    async fn review(&self, token: &str) -> Result<(), ScrapeRefusal> {
+        let user = authenticated(&self.server, token).await?.ok_or(ScrapeRefusal::NoToken)?;
         let name = user.username.clone().unwrap_or_default();
-        if allowed(&self.server, user).await? { Ok(()) } else { Err(Refusal::NotAllowed { user: name }) }
+        if allowed(&self.server, user).await? { Ok(()) } else { Err(ScrapeRefusal::NotAllowed { user: name }) }
     }
 }
 
-/// The API server is away or busy. Any other answer is one: it may be that we have no right to ask any more.
-fn is_passing(error: &CallError) -> bool {
+/// Whether the API server is unavailable or busy. Any other error counts as an answer: our own permission may be gone.
+fn is_unavailable(error: &CallError) -> bool {
     match error {
         CallError::TooSlow { .. } | CallError::Refused { .. } | CallError::Failed { .. } => true,
         CallError::Answered { code, .. } => *code == 429 || *code >= 500,
@@ -181,8 +182,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 async fn authenticated(server: &Server, token: &str) -> Result<Option<UserInfo>, CallError> {
     let reviews: Api<TokenReview> = Api::all(server.client.clone());
     let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
-    let question = TokenReview { spec, ..TokenReview::default() };
-    let answer = server.call(reviews.create(&PostParams::default(), &question)).await?;
+    let review = TokenReview { spec, ..TokenReview::default() };
+    let answer = server.call(reviews.create(&PostParams::default(), &review)).await?;
     let known = answer.status.filter(|status| status.authenticated == Some(true));
     Ok(known.and_then(|status| status.user))
 }
@@ -198,8 +199,8 @@ async fn allowed(server: &Server, user: UserInfo) -> Result<bool, CallError> {
         non_resource_attributes: Some(attributes),
         resource_attributes: None,
     };
-    let question = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-    let answer = server.call(reviews.create(&PostParams::default(), &question)).await?;
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let answer = server.call(reviews.create(&PostParams::default(), &review)).await?;
     Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
 }
 

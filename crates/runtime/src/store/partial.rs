@@ -52,7 +52,7 @@ pub struct RawObject {
 impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Object {
+        struct ObjectHead {
             metadata: Trimmed,
         }
         #[derive(Deserialize)]
@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for RawObject {
             owner_references: Option<Vec<OwnerReference>>,
         }
         let raw = Box::<RawValue>::deserialize(from)?;
-        let Object { metadata } = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        let ObjectHead { metadata } = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
         let Trimmed { namespace, name, uid, resource_version, labels, owner_references } = metadata;
         let metadata =
             ObjectMeta { namespace, name, uid, resource_version, labels, owner_references, ..ObjectMeta::default() };

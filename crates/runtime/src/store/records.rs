@@ -242,7 +242,7 @@ impl<R: Record> Store<R> {
         let mut events = pin!(watch(api, config).default_backoff());
         while let Some(event) = events.next().await {
             if let Err(error) = event.as_ref() {
-                let cause = client::watch_trouble(error);
+                let cause = client::watch_error_cause(error);
                 if client::is_forbidden(error) { self.forbidden(cause) } else { self.failed(cause) }
             }
             if let Some(event) = watching.receive_event(event) {

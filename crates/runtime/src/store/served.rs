@@ -21,7 +21,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Optional {
     pub group: &'static str,
     pub version: &'static str,
-    /// Its CRD, where it has one: OpenShift serves some by API servers of their own.
+    /// Its CRD, if it has one: OpenShift serves some APIs by API servers of their own.
     pub crd: &'static str,
 }
 
@@ -33,13 +33,13 @@ pub fn rules(crds: Vec<&'static str>) -> Vec<Rule> {
         names: crds,
         verbs: &["list", "watch"],
         namespaced: false,
-        why: "begin as soon as its APIs are installed",
+        why: "start a controller as soon as its CRD is installed",
     }]
 }
 
-/// Waits until the stored version is served. Until then the log says what to do.
+/// Waits until the stored version is served. Until then the log states what to do.
 pub async fn until_served(server: &Server, resource: &CustomResource) {
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
         let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
         let mut changes = pin!(watcher::watch_object(crds, resource.crd_name));
@@ -48,16 +48,16 @@ pub async fn until_served(server: &Server, resource: &CustomResource) {
             let missing = match change {
                 Ok(crd) => missing(resource, crd.as_ref()),
                 Err(error) => {
-                    Some(format!("cannot see the CRD {}: {}", resource.crd_name, client::watch_trouble(&error)))
+                    Some(format!("cannot read the CRD {}: {}", resource.crd_name, client::watch_error_cause(&error)))
                 }
             };
             let Some(missing) = missing else { return };
-            // The same again and again would only fill the log.
-            if missing != said {
-                tracing::warn!(controller = %resource, missing, "the controller waits for its CRD");
-                said = missing;
+            // A repeated cause is logged once.
+            if missing != logged {
+                tracing::warn!(controller = %resource, missing, "controller is waiting for its CRD");
+                logged = missing;
             }
-            // A broken watch begins again at once, and would break again at once.
+            // A broken watch would restart at once, and break again at once.
             if broken {
                 break;
             }
@@ -67,8 +67,8 @@ pub async fn until_served(server: &Server, resource: &CustomResource) {
 }
 
 /// Reports whether an API is served: once at the start and at each change, for as long as it is polled.
-pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool)) {
-    let mut told = None;
+pub async fn follow(server: &Server, api: &Optional, mut report: impl FnMut(bool)) {
+    let mut reported = None;
     loop {
         let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
         let mut changes = pin!(watcher::watch_object(crds, api.crd));
@@ -80,9 +80,9 @@ pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool))
                 _ => discovered(server, api).await,
             };
             let Some(served) = served else { break };
-            if told != Some(served) {
-                told = Some(served);
-                tell(served);
+            if reported != Some(served) {
+                reported = Some(served);
+                report(served);
             }
             // Discovery may lag behind the removal of a CRD, and no event corrects it.
             if change.is_err() || (served && matches!(change, Ok(None))) {
@@ -103,7 +103,7 @@ async fn discovered(server: &Server, api: &Optional) -> Option<bool> {
         Ok(list) => Some(list.resources.iter().any(|resource| Some(resource.name.as_str()) == plural)),
         Err(CallError::Answered { code: 403 | 404, .. }) => Some(false),
         Err(error) => {
-            tracing::debug!(group, %error, "cannot see whether an API is served");
+            tracing::debug!(group, %error, "cannot determine whether an API is served");
             None
         }
     }
@@ -121,7 +121,7 @@ fn established(crd: &CustomResourceDefinition) -> bool {
 fn missing(resource: &CustomResource, crd: Option<&CustomResourceDefinition>) -> Option<String> {
     let (name, version) = (resource.crd_name, resource.version);
     let Some(crd) = crd else {
-        return Some(format!("there is no CRD {name}; install it with: steersman crds --apply"));
+        return Some(format!("the CRD {name} is not installed; install it with: steersman crds --apply"));
     };
     let Some(stored) = crd.spec.versions.iter().find(|known| known.name == version && known.served) else {
         return Some(format!("the CRD {name} does not serve {version}; replace it with: steersman crds --apply"));
@@ -160,17 +160,19 @@ mod tests {
         let version =
             |name: &str, served: bool, storage: bool| json!({ "name": name, "served": served, "storage": storage });
         let established = json!([{ "type": "Established", "status": "True" }]);
-        let says = |crd: Option<CustomResourceDefinition>| missing(&RESOURCE, crd.as_ref()).unwrap_or_default();
-        assert!(says(None).starts_with("there is no CRD llamastackdistributions.llamastack.io; install it with"));
+        let cause = |crd: Option<CustomResourceDefinition>| missing(&RESOURCE, crd.as_ref()).unwrap_or_default();
+        assert!(
+            cause(None).starts_with("the CRD llamastackdistributions.llamastack.io is not installed; install it with")
+        );
         let old = crd(json!([version("v1alpha1", true, true)]), established.clone());
-        assert!(says(Some(old)).contains("does not serve v1alpha2"));
+        assert!(cause(Some(old)).contains("does not serve v1alpha2"));
         let unserved = crd(json!([version("v1alpha2", false, true)]), established.clone());
-        assert!(says(Some(unserved)).contains("does not serve v1alpha2"));
+        assert!(cause(Some(unserved)).contains("does not serve v1alpha2"));
         let other =
             crd(json!([version("v1alpha1", true, true), version("v1alpha2", true, false)]), established.clone());
-        assert!(says(Some(other)).contains("does not store v1alpha2"));
+        assert!(cause(Some(other)).contains("does not store v1alpha2"));
         let new = crd(json!([version("v1alpha2", true, true)]), json!([]));
-        assert!(says(Some(new)).contains("is not established yet"));
-        assert_eq!(says(Some(crd(json!([version("v1alpha2", true, true)]), established))), "");
+        assert!(cause(Some(new)).contains("is not established yet"));
+        assert_eq!(cause(Some(crd(json!([version("v1alpha2", true, true)]), established))), "");
     }
 }

@@ -16,12 +16,12 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the log is set up already")]
+#[error("logging is already set up")]
 pub struct AlreadySetUp;
 
 /// Sends what this process logs to standard output from now on.
 pub fn install(own: Level) -> Result<(), AlreadySetUp> {
-    // The libraries' debug lines are about sockets and frames: they would bury ours.
+    // Debug lines of libraries are about sockets and frames, and would hide ours.
     let others = own.min(Level::INFO);
     // The caller reports a failed call in one line with its consequence, so the libraries' own lines are suppressed.
     let filter = Targets::new()
@@ -29,14 +29,16 @@ pub fn install(own: Level) -> Result<(), AlreadySetUp> {
         .with_target("steersman", own)
         .with_target("kube_runtime", LevelFilter::OFF)
         .with_target("kube_client", LevelFilter::OFF);
-    let lines =
-        Lines { write: |line: &str| drop(std::io::stdout().lock().write_all(line.as_bytes())), now: Timestamp::now };
+    let lines = JsonLines {
+        write: |line: &str| drop(std::io::stdout().lock().write_all(line.as_bytes())),
+        now: Timestamp::now,
+    };
     let subscriber = tracing_subscriber::registry().with(lines.with_filter(filter));
     tracing::subscriber::set_global_default(subscriber).map_err(|_| AlreadySetUp)
 }
 
-/// Turns each event into a line. A line that cannot be written is lost: there is nowhere else to say so.
-struct Lines<W> {
+/// Turns each event into a line. A line that cannot be written is lost: there is no other place to report it.
+struct JsonLines<W> {
     write: W,
     now: fn() -> Timestamp,
 }
@@ -82,7 +84,7 @@ impl Visit for Fields {
     }
 }
 
-impl<S, W> Layer<S> for Lines<W>
+impl<S, W> Layer<S> for JsonLines<W>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: Fn(&str) + 'static,
@@ -135,26 +137,26 @@ mod tests {
 
     use super::*;
 
-    fn said(act: impl FnOnce()) -> String {
+    fn logged(act: impl FnOnce()) -> String {
         let text = Arc::new(Mutex::new(String::new()));
         let sink = text.clone();
-        let lines = Lines {
+        let lines = JsonLines {
             write: move |line: &str| sink.lock().unwrap().push_str(line),
             now: || "2026-11-16T00:42:03.370912Z".parse().unwrap(),
         };
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), act);
-        let said = text.lock().unwrap().clone();
-        for line in said.lines() {
+        let lines = text.lock().unwrap().clone();
+        for line in lines.lines() {
             assert!(serde_json::from_str::<Value>(line).unwrap().is_object(), "{line}");
         }
-        said
+        lines
     }
 
     #[test]
     fn line_starts_with_level_time_and_message() {
-        let said = said(|| tracing::info!(lease = "steersman", count = 3, ratio = 0.5, done = true, "leading"));
+        let lines = logged(|| tracing::info!(lease = "steersman", count = 3, ratio = 0.5, done = true, "leading"));
         assert_eq!(
-            said,
+            lines,
             r#"{"level":"INFO","ts":"2026-11-16T00:42:03.370Z","msg":"leading","lease":"steersman","count":3,"ratio":0.5,"done":true}"#
                 .to_owned()
                 + "\n"
@@ -163,8 +165,9 @@ mod tests {
 
     #[test]
     fn innermost_span_field_wins() {
-        let said = said(|| {
-            let outer = tracing::info_span!("pass", controller = "llsd", namespace = "a", late = tracing::field::Empty);
+        let lines = logged(|| {
+            let outer =
+                tracing::info_span!("reconcile", controller = "llsd", namespace = "a", late = tracing::field::Empty);
             let _outer = outer.enter();
             outer.record("late", 7);
             let inner = tracing::info_span!("apply", namespace = "b");
@@ -172,7 +175,7 @@ mod tests {
             tracing::warn!(controller = "dgdr", name = "x", "slow");
         });
         assert_eq!(
-            said,
+            lines,
             r#"{"level":"WARN","ts":"2026-11-16T00:42:03.370Z","msg":"slow","controller":"dgdr","namespace":"b","late":7,"name":"x"}"#
                 .to_owned()
                 + "\n"
@@ -181,13 +184,13 @@ mod tests {
 
     #[test]
     fn values_are_escaped_within_one_line() {
-        let said = said(|| {
+        let lines = logged(|| {
             let error = std::io::Error::other("line one\nline \"two\"");
             tracing::error!(%error, level = "x", ts = 1, nan = f64::NAN, "a\tb");
             tracing::debug!(only = "a field");
         });
         assert_eq!(
-            said,
+            lines,
             concat!(
                 r#"{"level":"ERROR","ts":"2026-11-16T00:42:03.370Z","msg":"a\tb","error":"line one\nline \"two\"","level_":"x","ts_":1,"nan":"NaN"}"#,
                 "\n",

@@ -104,34 +104,38 @@ impl Metrics {
     pub fn new<T>(started: Timestamp, register: impl FnOnce(&mut Registry) -> T) -> (Self, T) {
         let mut registry = Registry::default();
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("steersman_build", "The version of this program", build);
+        registry.register("steersman_build", "Version of this program", build);
         let start = Gauge::<f64, AtomicU64>::default();
         start.set(started.as_duration().as_secs_f64());
-        registry.register("process_start_time_seconds", "When this process started, in seconds since 1970", start);
+        registry.register("process_start_time_seconds", "Start time of this process, in seconds since 1970", start);
         let leads = Family::<Lease, Gauge>::default();
         let help = "Whether this process holds the Lease of this name: 1 yes, 0 no";
         registry.register("leader_election_master_status", help, leads.clone());
         let reconciles = Family::<Reconciled, Counter>::default();
-        let help = "Passes over single objects, or over the whole fleet of va, by how they ended";
+        let help = "Reconciles by controller and result; a reconcile of va covers the whole fleet";
         registry.register("controller_runtime_reconcile", help, reconciles.clone());
         let failed_reconciles = Family::<Controller, Counter>::default();
-        registry.register("controller_runtime_reconcile_errors", "Passes that failed", failed_reconciles.clone());
+        registry.register(
+            "controller_runtime_reconcile_errors",
+            "Failed reconciles by controller",
+            failed_reconciles.clone(),
+        );
         let reconcile_time =
             Family::<Controller, Histogram>::new_with_constructor(|| Histogram::new(RECONCILE_SECONDS));
-        let help = "How long passes take";
+        let help = "Duration of reconciles by controller";
         registry.register("controller_runtime_reconcile_time_seconds", help, reconcile_time.clone());
         let webhook_requests = Family::<WebhookRequest, Counter>::default();
-        let help = "Requests to the webhooks, by their path and the HTTP status of the answer";
+        let help = "Requests to the webhooks, by path and HTTP status of the response";
         registry.register("controller_runtime_webhook_requests", help, webhook_requests.clone());
         let latency: fn() -> Histogram = || Histogram::new(LATENCIES);
         let webhook_latency = Family::<Webhook, Histogram, fn() -> Histogram>::new_with_constructor(latency);
-        let help = "How long the webhooks took to answer, by their path";
+        let help = "Time in which the webhooks answered requests, by path";
         registry.register("controller_runtime_webhook_latency_seconds", help, webhook_latency.clone());
         let webhook_reviews = Family::<WebhookReview, Counter>::default();
-        let help = "Reviews by the path of their webhook and what became of them: answered, denied, failed or panicked";
+        let help = "Reviews by the path of their webhook and their outcome: answered, denied, failed or panicked";
         registry.register("steersman_webhook_reviews", help, webhook_reviews.clone());
         let requests = Family::<Requested, Counter>::default();
-        let help = "Requests to the API server, by the HTTP status of the answer (or <error>) and their method";
+        let help = "Requests to the API server, by HTTP status of the response (or <error>) and method";
         registry.register("rest_client_requests", help, requests.clone());
         let of_controllers = register(&mut registry);
         let metrics = Self {
@@ -155,7 +159,7 @@ impl Metrics {
         self.webhook_reviews.get_or_create(&WebhookReview { webhook, outcome }).inc();
     }
 
-    /// Says whether this process holds the Lease `name`.
+    /// Sets whether this process holds the Lease `name`.
     pub fn leads(&self, name: &str, leads: bool) {
         self.leads.get_or_create(&Lease { name: name.to_owned() }).set(leads.into());
     }
@@ -187,7 +191,7 @@ impl Metrics {
     }
 }
 
-/// A large fleet has megabytes to say, which as one text would be moved, and kept twice, each time that it outgrows its room.
+/// The text in pieces. A large fleet has megabytes of text, which a growing single string would copy again and again.
 #[derive(Default)]
 struct Pieces(Vec<String>);
 
@@ -226,7 +230,7 @@ mod tests {
         let text = metrics.text().unwrap();
         for expected in [
             &format!("steersman_build_info{{version=\"{version}\"}} 1"),
-            "# HELP process_start_time_seconds When this process started, in seconds since 1970.",
+            "# HELP process_start_time_seconds Start time of this process, in seconds since 1970.",
             "# TYPE process_start_time_seconds gauge",
             "process_start_time_seconds 1794787200.25",
             "leader_election_master_status{name=\"steersman\"} 1",

@@ -6,7 +6,7 @@ use steersman_plan::dynamo::names;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::controller::ReconcileContext;
 use steersman_runtime::store::Scope;
-use steersman_runtime::store::references::{Kind, ReferenceStore};
+use steersman_runtime::store::references::{ReferenceKind, ReferenceStore};
 use tokio_util::sync::CancellationToken;
 
 use super::graphs::Graphs;
@@ -27,8 +27,8 @@ pub struct RequestWatches {
 impl RequestWatches {
     pub fn new(hardware: Sources) -> Self {
         Self {
-            secrets: Arc::new(ReferenceStore::new(Kind::Secret, &[names::TOKEN_SECRET])),
-            config_maps: Arc::new(ReferenceStore::new(Kind::ConfigMap, &[])),
+            secrets: Arc::new(ReferenceStore::new(ReferenceKind::Secret, &[names::TOKEN_SECRET])),
+            config_maps: Arc::new(ReferenceStore::new(ReferenceKind::ConfigMap, &[])),
             graphs: Graphs::default(),
             job_pods: PodStore::new(OF_JOB, names::LABEL_PROFILED),
             graph_pods: PodStore::new(OF_GRAPH, OF_GRAPH),

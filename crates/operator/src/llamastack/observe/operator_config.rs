@@ -92,7 +92,7 @@ impl OperatorConfigWatch {
         let mut changes = pin!(stream::select_all(watches));
         while let Some((index, change)) = changes.next().await {
             let forbidden =
-                change.as_ref().err().filter(|error| client::is_forbidden(error)).map(client::watch_trouble);
+                change.as_ref().err().filter(|error| client::is_forbidden(error)).map(client::watch_error_cause);
             let received = watching.get_mut(index).and_then(|watching| watching.receive(change));
             let found = match (received, forbidden) {
                 (Some(map), _) => map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default())),

@@ -33,8 +33,8 @@ pub struct References {
 impl Default for References {
     fn default() -> Self {
         Self {
-            secrets: Arc::new(ReferenceStore::new(references::Kind::Secret, &[])),
-            config_maps: Arc::new(ReferenceStore::new(references::Kind::ConfigMap, &[CLUSTER_CA_BUNDLE])),
+            secrets: Arc::new(ReferenceStore::new(references::ReferenceKind::Secret, &[])),
+            config_maps: Arc::new(ReferenceStore::new(references::ReferenceKind::ConfigMap, &[CLUSTER_CA_BUNDLE])),
         }
     }
 }

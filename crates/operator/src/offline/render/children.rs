@@ -19,20 +19,25 @@ use crate::llamastack::observe::observe_object;
 const OPERATOR_IMAGE: &str = "steersman";
 
 #[derive(Default)]
-pub struct Children {
+pub struct RenderedChildren {
     pub objects: Vec<Value>,
     pub warnings: Vec<String>,
     pub blockers: Vec<String>,
     /// Differences from a cluster, one sentence each.
-    pub unlike: Vec<String>,
+    pub differences: Vec<String>,
 }
 
 /// `manifests` may contain ConfigMaps that the object refers to.
-pub fn of(stored: &Value, given: Option<&Base>, manifests: &[Value], names: &FieldNames) -> anyhow::Result<Children> {
-    let (seen, mut unlike) = seen(stored, given, manifests)?;
-    let plan = plan(&seen);
-    let mut children = Children::default();
-    for finding in findings_of(&seen) {
+pub fn of(
+    stored: &Value,
+    given: Option<&Base>,
+    manifests: &[Value],
+    names: &FieldNames,
+) -> anyhow::Result<RenderedChildren> {
+    let (snapshot, mut differences) = snapshot(stored, given, manifests)?;
+    let plan = plan(&snapshot);
+    let mut children = RenderedChildren::default();
+    for finding in findings_of(&snapshot) {
         let text = finding.render(names).to_string();
         match finding.severity {
             Severity::Blocker => children.blockers.push(text),
@@ -40,21 +45,21 @@ pub fn of(stored: &Value, given: Option<&Base>, manifests: &[Value], names: &Fie
         }
     }
     for write in &plan.writes {
-        let mut object = serde_json::to_value(write.object()).context("a child cannot be written as JSON")?;
-        let before = object.pointer("/spec/template/spec/initContainers").and_then(Value::as_array);
-        if before.is_some_and(|before| before.iter().any(|container| container["image"] == OPERATOR_IMAGE)) {
-            unlike.push(format!("the image {OPERATOR_IMAGE:?} stands for the operator's own"));
+        let mut object = serde_json::to_value(write.object()).context("cannot serialize a child as JSON")?;
+        let init_containers = object.pointer("/spec/template/spec/initContainers").and_then(Value::as_array);
+        if init_containers.is_some_and(|list| list.iter().any(|container| container["image"] == OPERATOR_IMAGE)) {
+            differences.push(format!("the image {OPERATOR_IMAGE:?} is a placeholder for the operator's own image"));
         }
-        owned(&mut object, stored);
+        adjust_metadata(&mut object, stored);
         children.objects.push(object);
     }
-    children.unlike = unlike;
+    children.differences = differences;
     Ok(children)
 }
 
 /// Removes the owner reference if the manifest has no uid, without which it would be refused, and the namespace if kubectl
 /// chooses it.
-fn owned(object: &mut Value, stored: &Value) {
+fn adjust_metadata(object: &mut Value, stored: &Value) {
     let owner = &stored["metadata"];
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     if !owner["namespace"].is_string() {
@@ -66,18 +71,18 @@ fn owned(object: &mut Value, stored: &Value) {
 }
 
 /// The snapshot of a cluster that has none of the children, but all references.
-fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Result<(Snapshot, Vec<String>)> {
-    let object = serde_json::from_value(stored.clone()).context("the object cannot be read")?;
+fn snapshot(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Result<(Snapshot, Vec<String>)> {
+    let object = serde_json::from_value(stored.clone()).context("cannot decode the object")?;
     let object = observe_object(&object)?;
-    let mut unlike = Vec::new();
+    let mut differences = Vec::new();
     let mut references = BTreeMap::<ReferencedObject, ObservedReference>::new();
     for reference in referred(&object) {
         let keys = reference.keys.iter().cloned().collect::<BTreeSet<_>>();
         let content = content(&reference, stored, manifests);
         if content.is_none() && reference.named.kind == ReferenceKind::ConfigMap {
             let ReferencedObject { name, .. } = &reference.named;
-            unlike.push(format!(
-                "ConfigMap {name} is not among the files, so that what depends on its content is not rendered as it will be"
+            differences.push(format!(
+                "ConfigMap {name} is not among the files; objects that depend on its content will differ in a cluster"
             ));
         }
         let known = references.entry(reference.named.clone()).or_insert_with(|| ObservedReference {
@@ -89,8 +94,8 @@ fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Re
                 content.clone().unwrap_or_else(|| keys.iter().map(|key| (key.clone(), String::new())).collect())
             }),
         });
-        let there = content.map(|content| content.into_keys().collect());
-        known.keys.get_or_insert_default().extend(there.unwrap_or(keys));
+        let present = content.map(|content| content.into_keys().collect());
+        known.keys.get_or_insert_default().extend(present.unwrap_or(keys));
     }
     let references: Vec<ObservedReference> = references.into_values().collect();
     let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref()?.ca_bundle.as_ref());
@@ -101,7 +106,7 @@ fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Re
         Some(base) => ObservedLabels::Found { digest: String::new(), base: Ok(Some(base.clone())), remark: None },
         None => ObservedLabels::NotRead,
     };
-    let seen = Snapshot {
+    let snapshot = Snapshot {
         now: Timestamp::UNIX_EPOCH,
         settings: Settings {
             operator_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,19 +132,20 @@ fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Re
         pods: None,
         server: ObservedServer::Pending,
     };
-    Ok((seen, unlike))
+    Ok((snapshot, differences))
 }
 
 /// The content of a ConfigMap among the manifests. Secrets are never read.
 fn content(reference: &Reference, stored: &Value, manifests: &[Value]) -> Option<BTreeMap<String, String>> {
     let ReferencedObject { kind: ReferenceKind::ConfigMap, namespace, name } = &reference.named else { return None };
     let home = &stored["metadata"]["namespace"];
-    let meant = |object: &&Value| {
-        let place = if object["metadata"]["namespace"].is_null() { home } else { &object["metadata"]["namespace"] };
+    let is_referenced = |object: &&Value| {
+        let namespace_of =
+            if object["metadata"]["namespace"].is_null() { home } else { &object["metadata"]["namespace"] };
         object["kind"] == "ConfigMap"
             && object["metadata"]["name"] == name.as_str()
-            && place.as_str().unwrap_or_default() == namespace
+            && namespace_of.as_str().unwrap_or_default() == namespace
     };
-    let found = manifests.iter().find(meant)?;
+    let found = manifests.iter().find(is_referenced)?;
     Some(serde_json::from_value(json!(found["data"])).unwrap_or_default())
 }

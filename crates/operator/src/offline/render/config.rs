@@ -6,42 +6,42 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Base, Input, Merge, generate};
 use steersman_reconcile::{FieldError, Message, message, path};
 
-use crate::manifests::Place;
+use crate::manifests::DocumentLocation;
 use crate::offline::one_line;
 
-pub struct Configuration {
+pub struct ConfigDescription {
     /// Origin of the configuration.
-    said: String,
+    origin: String,
     /// Variables that the server needs, with references to Secrets, never their values.
     variables: Vec<EnvVar>,
     /// Names of the init containers.
-    before: Vec<String>,
+    init_containers: Vec<String>,
 }
 
-impl Configuration {
+impl ConfigDescription {
     pub fn of_the_user(spec: &LlamaStackDistributionSpec) -> Self {
         let name = spec.override_config.as_ref().map(|config| config.config_map_name.as_str()).unwrap_or_default();
-        Self::elsewhere(format!("ConfigMap {name}, as it is"))
+        Self::external(format!("ConfigMap {name}, unchanged"))
     }
 
     pub fn of_the_image() -> Self {
-        Self::elsewhere("the one inside the image; nothing is mounted".to_owned())
+        Self::external("the file inside the image; nothing is mounted".to_owned())
     }
 
-    fn elsewhere(said: String) -> Self {
-        Self { said, variables: Vec::new(), before: Vec::new() }
+    fn external(origin: String) -> Self {
+        Self { origin, variables: Vec::new(), init_containers: Vec::new() }
     }
 
-    pub fn header(&self, object: &str, place: &Place, unlike: &[String]) -> String {
-        let mut lines = vec![format!("{object} ({place})"), format!("configuration: {}", self.said)];
+    pub fn header(&self, object: &str, location: &DocumentLocation, differences: &[String]) -> String {
+        let mut lines = vec![format!("{object} ({location})"), format!("configuration: {}", self.origin)];
         if !self.variables.is_empty() {
-            lines.push("variables that the server gets for it:".to_owned());
+            lines.push("environment variables of the server:".to_owned());
             lines.extend(self.variables.iter().map(|variable| format!("  {}", describe(variable))));
         }
-        if !self.before.is_empty() {
-            lines.push(format!("containers that run before the server: {}", self.before.join(", ")));
+        if !self.init_containers.is_empty() {
+            lines.push(format!("init containers: {}", self.init_containers.join(", ")));
         }
-        lines.extend(unlike.iter().map(|what| format!("note: {what}")));
+        lines.extend(differences.iter().map(|what| format!("note: {what}")));
         lines.iter().map(|line| format!("# {}\n", one_line(line))).collect()
     }
 }
@@ -58,23 +58,23 @@ pub fn generated(
     stored: &Value,
     spec: &LlamaStackDistributionSpec,
     base: Option<&Base>,
-) -> Result<Configuration, Vec<Message>> {
+) -> Result<ConfigDescription, Vec<Message>> {
     let Some(base) = base else {
-        let what = "the configuration inside an image is not known without its registry";
-        return Err(vec![message![path!(spec.distribution.image), format!(": {what}. Give it with --base FILE.")]]);
+        let what = "the configuration inside the image is unknown without its registry";
+        return Err(vec![message![path!(spec.distribution.image), format!(": {what}. Pass it with --base FILE.")]]);
     };
     let annotations = serde_json::from_value(stored["metadata"]["annotations"].clone()).ok();
     let merge = Merge::of(annotations.as_ref()).map_err(|error| vec![error.text()])?;
     let input = Input { spec, base: Some(base), merge, operator_image: "" };
-    let made = generate(&input).map_err(|errors| errors.iter().map(FieldError::text).collect::<Vec<_>>())?;
-    let version = if base.server_version.is_empty() { "version not known" } else { &base.server_version };
-    let said = format!(
+    let generated = generate(&input).map_err(|errors| errors.iter().map(FieldError::text).collect::<Vec<_>>())?;
+    let version = if base.server_version.is_empty() { "version unknown" } else { &base.server_version };
+    let origin = format!(
         "generated from the base of {} (llama-stack {version}), {} providers, resources added by the spec: {}, sha256 {}",
-        base.name, made.provider_count, made.resource_count, made.hash
+        base.name, generated.provider_count, generated.resource_count, generated.hash
     );
-    Ok(Configuration {
-        said,
-        before: made.pod.init_containers.iter().map(|container| container.name.clone()).collect(),
-        variables: made.env.into_iter().chain(made.pod.env).collect(),
+    Ok(ConfigDescription {
+        origin,
+        init_containers: generated.pod.init_containers.iter().map(|container| container.name.clone()).collect(),
+        variables: generated.env.into_iter().chain(generated.pod.env).collect(),
     })
 }

@@ -13,12 +13,12 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::field_names;
 use steersman_plan::llamastack::config::{Base, Source, base as bases, read_yaml, source};
 
-use self::config::Configuration;
-use crate::args::Manifests;
+use self::config::ConfigDescription;
+use crate::args::ManifestFormat;
 use crate::manifests::Document;
 use crate::offline::check::check;
 use crate::offline::schema::Schemas;
-use crate::offline::{CommandOutput, Ending, RenderArgs, family, named, print};
+use crate::offline::{CommandOutput, Ending, RenderArgs, describe, family, print};
 
 struct Rendered {
     header: String,
@@ -42,23 +42,23 @@ pub fn render(args: &RenderArgs) -> anyhow::Result<CommandOutput> {
     let mut schemas = Schemas::default();
     let (mut ours, mut rendered) = (0, Vec::new());
     for document in documents {
-        let (place, name) = (&document.place, named(&document.object));
+        let (location, name) = (&document.location, describe(&document.object));
         match family(&document.object) {
             Some((Family::Llsd, version)) => {
                 ours += 1;
                 rendered.extend(one(&mut output, &mut schemas, &document, version, base.as_ref(), &manifests)?);
             }
             Some(_) => {
-                output.note(format!("{place}: {name} is passed over: this version renders LlamaStackDistribution only"))
+                output.note(format!("{location}: {name} is skipped: this version renders only LlamaStackDistribution"))
             }
-            None => output.note(format!("{place}: {name} is passed over: it is none of Steersman's kinds")),
+            None => output.note(format!("{location}: {name} is skipped: it is not a kind of Steersman")),
         }
     }
     if ours == 0 {
         output.none_of_ours("render");
     }
     if output.ending == Ending::Fine {
-        output.out = written(&rendered, args.output)?;
+        output.out = render_objects(&rendered, args.output)?;
     }
     Ok(output)
 }
@@ -74,15 +74,15 @@ fn read_base(path: &Path) -> Result<Base, BaseError> {
     let text = fs::read_to_string(path).map_err(|error| BaseError::File(format!("{name}: {error}")))?;
     let config = read_yaml(&text).map_err(|problem| BaseError::Content(format!("{name}: {problem}")))?;
     if !config["providers"].is_object() {
-        let problem = "it has no mapping `providers`, so it is not the config.yaml of a server";
+        let problem = "the file has no mapping `providers`, so it is not the config.yaml of a server";
         return Err(BaseError::Content(format!("{name}: {problem}")));
     }
     // The version of the server is not known here; an unknown version counts as new.
     Ok(Base { name: name.to_string(), server_version: String::new(), config })
 }
 
-fn written(rendered: &[Rendered], form: Manifests) -> anyhow::Result<String> {
-    if form == Manifests::Json {
+fn render_objects(rendered: &[Rendered], form: ManifestFormat) -> anyhow::Result<String> {
+    if form == ManifestFormat::Json {
         let objects: Vec<Value> = rendered.iter().flat_map(|one| one.objects.iter().cloned()).collect();
         return print::list(&objects);
     }
@@ -105,17 +105,17 @@ fn one(
     given: Option<&Base>,
     manifests: &[Value],
 ) -> anyhow::Result<Option<Rendered>> {
-    let place = &document.place;
+    let location = &document.location;
     let checked = check(schemas, Family::Llsd, version, &document.object, given)?;
-    output.report(place, &checked);
+    output.report(location, &checked);
     let Some(stored) = checked.stored else { return Ok(None) };
     if !stored["metadata"]["name"].is_string() {
-        output.refuse(format!("{place}: metadata.name: Required value: the names of the children begin with it"));
+        output.refuse(format!("{location}: metadata.name: Required value: the names of the children start with it"));
         return Ok(None);
     }
     let names = field_names(Family::Llsd, version);
-    let spec: LlamaStackDistributionSpec =
-        serde_json::from_value(stored["spec"].clone()).with_context(|| format!("{place}: the spec cannot be read"))?;
+    let spec: LlamaStackDistributionSpec = serde_json::from_value(stored["spec"].clone())
+        .with_context(|| format!("{location}: cannot decode the spec"))?;
     let distribution = spec.distribution.name.as_deref().filter(|name| !name.is_empty());
     let base = match distribution {
         Some(name) => bases::base(name),
@@ -126,20 +126,20 @@ fn one(
         Source::Generated => match config::generated(&stored, &spec, base) {
             Ok(made) => made,
             Err(problems) => {
-                problems.iter().for_each(|problem| output.refuse(format!("{place}: {}", problem.render(&names))));
+                problems.iter().for_each(|problem| output.refuse(format!("{location}: {}", problem.render(&names))));
                 return Ok(None);
             }
         },
-        Source::Override => Configuration::of_the_user(&spec),
-        Source::Distribution => Configuration::of_the_image(),
+        Source::Override => ConfigDescription::of_the_user(&spec),
+        Source::Distribution => ConfigDescription::of_the_image(),
     };
     let children = children::of(&stored, given, manifests, &names)?;
-    children.warnings.into_iter().for_each(|warning| output.note(format!("{place}: warning: {warning}")));
+    children.warnings.into_iter().for_each(|warning| output.note(format!("{location}: warning: {warning}")));
     if !children.blockers.is_empty() {
-        children.blockers.into_iter().for_each(|blocker| output.refuse(format!("{place}: {blocker}")));
+        children.blockers.into_iter().for_each(|blocker| output.refuse(format!("{location}: {blocker}")));
         return Ok(None);
     }
-    children.unlike.iter().for_each(|what| output.note(format!("{place}: note: {what}")));
-    let header = configuration.header(&named(&document.object), place, &children.unlike);
+    children.differences.iter().for_each(|what| output.note(format!("{location}: note: {what}")));
+    let header = configuration.header(&describe(&document.object), location, &children.differences);
     Ok(Some(Rendered { header, objects: children.objects }))
 }

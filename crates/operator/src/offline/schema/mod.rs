@@ -15,23 +15,23 @@ use steersman_api::crds::{self, Options};
 use steersman_reconcile::FieldPath;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct SchemaError {
     pub path: FieldPath,
     /// Problem and remedy. No value is quoted: it may be a secret in the wrong field.
-    pub what: String,
+    pub message: String,
     /// The CEL rule that does not hold. None: the structure is wrong.
     pub rule: Option<String>,
 }
 
-impl Fault {
-    fn new(path: &FieldPath, what: impl Into<String>) -> Self {
-        Self { path: path.clone(), what: what.into(), rule: None }
+impl SchemaError {
+    fn new(path: &FieldPath, message: impl Into<String>) -> Self {
+        Self { path: path.clone(), message: message.into(), rule: None }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SchemaError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.path, self.what)
+        write!(out, "{}: {}", self.path, self.message)
     }
 }
 
@@ -43,12 +43,12 @@ pub struct Schemas {
 
 impl Schemas {
     /// Faults of the structure. The status is ignored, as the API server ignores it in a manifest.
-    pub fn structure(&mut self, family: Family, version: &str, object: &Value) -> anyhow::Result<Vec<Fault>> {
+    pub fn structure(&mut self, family: Family, version: &str, object: &Value) -> anyhow::Result<Vec<SchemaError>> {
         Ok(structure::check(self.schema(family, version)?, object))
     }
 
     /// Faults by CEL rules of an object whose structure is right.
-    pub fn rules(&mut self, family: Family, version: &str, object: &Value) -> anyhow::Result<Vec<Fault>> {
+    pub fn rules(&mut self, family: Family, version: &str, object: &Value) -> anyhow::Result<Vec<SchemaError>> {
         Ok(rules::check(self.schema(family, version)?, object))
     }
 

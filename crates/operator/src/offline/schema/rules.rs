@@ -4,9 +4,9 @@ use cel::{Context, Program};
 use serde_json::Value;
 use steersman_reconcile::{FieldPath, path};
 
-use super::Fault;
+use super::SchemaError;
 
-pub(super) fn check(schema: &Value, object: &Value) -> Vec<Fault> {
+pub(super) fn check(schema: &Value, object: &Value) -> Vec<SchemaError> {
     let mut faults = Vec::new();
     if let (Some(spec), Some(given)) = (schema.pointer("/properties/spec"), object.get("spec")) {
         node(spec, given, &path!(spec), &mut faults);
@@ -14,7 +14,7 @@ pub(super) fn check(schema: &Value, object: &Value) -> Vec<Fault> {
     faults
 }
 
-fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
+fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<SchemaError>) {
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         // A rule that cannot be evaluated here is left to the API server.
         if rule["rule"].as_str().and_then(|text| holds(text, given)) == Some(false) {
@@ -23,7 +23,7 @@ fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>
             let path = inner.fold(path.clone(), |path, name| path.field(name.to_owned()));
             let message = rule["message"].as_str().or(rule["rule"].as_str()).unwrap_or_default();
             let rule = rule["rule"].as_str().map(str::to_owned);
-            faults.push(Fault { rule, ..Fault::new(&path, message) });
+            faults.push(SchemaError { rule, ..SchemaError::new(&path, message) });
         }
     }
     match given {

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 use steersman_reconcile::{FieldPath, path};
 
-use super::{Fault, value};
+use super::{SchemaError, value};
 
 /// Fields that every embedded object may have.
 const OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-const NOT_TEXT: &str = "Invalid value: write a text, in quotes if need be";
+const NOT_STRING: &str = "Invalid value: must be a string; put it in quotes";
 
-pub(super) fn check(schema: &Value, object: &Value) -> Vec<Fault> {
+pub(super) fn check(schema: &Value, object: &Value) -> Vec<SchemaError> {
     let mut faults = Vec::new();
     let (Some(fields), Some(known)) = (object.as_object(), schema["properties"].as_object()) else {
-        return vec![Fault::new(&FieldPath::default(), "not a Kubernetes object")];
+        return vec![SchemaError::new(&FieldPath::default(), "not a Kubernetes object")];
     };
     unknown(schema, fields, &FieldPath::default(), &OBJECT, &mut faults);
     metadata(&object["metadata"], &path!(metadata), &mut faults);
@@ -26,13 +26,13 @@ pub(super) fn check(schema: &Value, object: &Value) -> Vec<Fault> {
     faults
 }
 
-fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
+fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<SchemaError>) {
     if given.is_null() && schema["nullable"] == true {
         return;
     }
     let before = faults.len();
     value::check(schema, given, path, faults);
-    // Inside a value of a wrong type every field would be a fault.
+    // Inside a value of a wrong type, every field would be an error.
     if faults.len() > before {
         return;
     }
@@ -49,12 +49,12 @@ fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>
     forms(schema, given, path, faults);
 }
 
-fn fields(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, faults: &mut Vec<Fault>) {
+fn fields(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, faults: &mut Vec<SchemaError>) {
     required(schema, fields, path, faults);
     let embedded = schema["x-kubernetes-embedded-resource"] == true;
     if embedded {
         for name in ["apiVersion", "kind"].iter().filter(|name| fields.get(**name).is_none_or(Value::is_null)) {
-            faults.push(Fault::new(&path.field(*name), "Required value: this is a whole object, add it"));
+            faults.push(SchemaError::new(&path.field(*name), "Required value: an embedded object needs it"));
         }
         if let Some(given) = fields.get("metadata") {
             metadata(given, &path.field("metadata"), faults);
@@ -69,22 +69,22 @@ fn fields(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, faults:
     }
 }
 
-fn required(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, faults: &mut Vec<Fault>) {
+fn required(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, faults: &mut Vec<SchemaError>) {
     let names = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let absent = names.filter(|name| !fields.contains_key(*name));
-    faults.extend(absent.map(|name| Fault::new(&path.field(name.to_owned()), "Required value: add it")));
+    faults.extend(absent.map(|name| SchemaError::new(&path.field(name.to_owned()), "Required value: add it")));
 }
 
-fn metadata(given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
+fn metadata(given: &Value, path: &FieldPath, faults: &mut Vec<SchemaError>) {
     let Some(fields) = given.as_object() else {
         if !given.is_null() {
-            faults.push(Fault::new(path, "Invalid value: write an object with name in it"));
+            faults.push(SchemaError::new(path, "Invalid value: must be an object with a name"));
         }
         return;
     };
     for name in ["name", "generateName", "namespace"] {
         if fields.get(name).is_some_and(|value| !value.is_string()) {
-            faults.push(Fault::new(&path.field(name), NOT_TEXT));
+            faults.push(SchemaError::new(&path.field(name), NOT_STRING));
         }
     }
     for part in ["labels", "annotations"] {
@@ -93,15 +93,21 @@ fn metadata(given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
             None | Some(Value::Null) => {}
             Some(Value::Object(pairs)) => {
                 let wrong = pairs.iter().filter(|(_, value)| !value.is_string());
-                faults.extend(wrong.map(|(key, _)| Fault::new(&path.key(key.clone()), NOT_TEXT)));
+                faults.extend(wrong.map(|(key, _)| SchemaError::new(&path.key(key.clone()), NOT_STRING)));
             }
-            Some(_) => faults.push(Fault::new(&path, "Invalid value: write an object of texts")),
+            Some(_) => faults.push(SchemaError::new(&path, "Invalid value: must be a map of strings")),
         }
     }
 }
 
 /// Reports unknown fields, which the API server drops and `kubectl apply` refuses.
-fn unknown(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, also: &[&str], faults: &mut Vec<Fault>) {
+fn unknown(
+    schema: &Value,
+    fields: &Map<String, Value>,
+    path: &FieldPath,
+    also: &[&str],
+    faults: &mut Vec<SchemaError>,
+) {
     let open = schema["x-kubernetes-preserve-unknown-fields"] == true
         || schema["additionalProperties"].is_object()
         || schema["additionalProperties"] == true;
@@ -110,9 +116,9 @@ fn unknown(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, also: 
         let near = known.keys().map(|known| (distance(name, known), known)).min();
         let advice = match near {
             Some((steps, near)) if steps <= 2 => format!("did you mean {near}?"),
-            _ => "remove it, the API server does not keep it".to_owned(),
+            _ => "remove it; the API server drops it".to_owned(),
         };
-        faults.push(Fault::new(&path.field(name.clone()), format!("unknown field: {advice}")));
+        faults.push(SchemaError::new(&path.field(name.clone()), format!("unknown field: {advice}")));
     }
 }
 
@@ -132,7 +138,7 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-fn repeated(schema: &Value, items: &[Value], path: &FieldPath, faults: &mut Vec<Fault>) {
+fn repeated(schema: &Value, items: &[Value], path: &FieldPath, faults: &mut Vec<SchemaError>) {
     let keys: Vec<&str> = match schema["x-kubernetes-list-type"].as_str() {
         Some("map") => {
             schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
@@ -153,15 +159,16 @@ fn repeated(schema: &Value, items: &[Value], path: &FieldPath, faults: &mut Vec<
             Value::from_iter(keys.iter().map(of).cloned()).to_string()
         };
         if !known.insert(key) {
-            let same = if keys.is_empty() { "it".to_owned() } else { format!("the same {}", keys.join(" and ")) };
-            let what = format!("Duplicate value: an earlier entry has {same}, remove one of them");
-            faults.push(Fault::new(&path.index(place), what));
+            let same =
+                if keys.is_empty() { "the same value".to_owned() } else { format!("the same {}", keys.join(" and ")) };
+            let what = format!("Duplicate value: an earlier entry has {same}; remove one of them");
+            faults.push(SchemaError::new(&path.index(place), what));
         }
     }
 }
 
 /// Checks `oneOf`, `anyOf`, `allOf` and `not`, which in a CRD add conditions to fields that are declared elsewhere.
-fn forms(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
+fn forms(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<SchemaError>) {
     let fits = |form: &Value| {
         let mut wrong = Vec::new();
         value::check(form, given, path, &mut wrong);
@@ -182,7 +189,7 @@ fn forms(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault
         || list("allOf").is_some_and(|forms| !forms.iter().all(fits))
         || schema.get("not").is_some_and(fits);
     if wrong {
-        faults.push(Fault::new(path, format!("Invalid value: {}", advice(schema))));
+        faults.push(SchemaError::new(path, format!("Invalid value: {}", advice(schema))));
     }
 }
 
@@ -196,8 +203,8 @@ fn advice(schema: &Value) -> String {
         .and_then(|forms| forms.iter().map(needs).collect())
         .filter(|forms: &Vec<_>| forms.len() > 1);
     match forms {
-        Some(forms) => format!("give either {}", forms.join(", or ")),
-        None => "write it in one of the forms that `kubectl explain` shows".to_owned(),
+        Some(forms) => format!("set either {}", forms.join(", or ")),
+        None => "see `kubectl explain` for the accepted forms".to_owned(),
     }
 }
 

@@ -5,10 +5,10 @@ use serde_json::Value;
 use steersman_plan::llamastack::config::kind_of;
 use steersman_reconcile::FieldPath;
 
-use super::Fault;
+use super::SchemaError;
 
-pub(super) fn check(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
-    let mut wrong = |what: String| faults.push(Fault::new(path, what));
+pub(super) fn check(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<SchemaError>) {
+    let mut wrong = |what: String| faults.push(SchemaError::new(path, what));
     if let Some(wanted) = wrong_kind(schema, given) {
         wrong(format!("Invalid value: expected {wanted}, found {}", kind_of(given)));
         return;
@@ -31,14 +31,14 @@ pub(super) fn check(schema: &Value, given: &Value, path: &FieldPath, faults: &mu
 fn wrong_kind(schema: &Value, given: &Value) -> Option<&'static str> {
     let whole = || given.is_i64() || given.is_u64() || given.as_f64().is_some_and(|number| number.fract() == 0.0);
     if schema["x-kubernetes-int-or-string"] == true {
-        return (!given.is_string() && !whole()).then_some("a whole number or a text");
+        return (!given.is_string() && !whole()).then_some("an integer or a string");
     }
     let (fits, wanted) = match schema["type"].as_str()? {
         "object" => (given.is_object(), "an object"),
         "array" => (given.is_array(), "a list"),
-        "string" => (given.is_string(), "a text (in quotes if need be)"),
+        "string" => (given.is_string(), "a string (put it in quotes)"),
         "boolean" => (given.is_boolean(), "true or false"),
-        "integer" => (whole(), "a whole number"),
+        "integer" => (whole(), "an integer"),
         "number" => (given.is_number(), "a number"),
         _ => return None,
     };
@@ -52,7 +52,7 @@ fn text(schema: &Value, text: &str, wrong: &mut impl FnMut(String)) {
     if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
         // The only int-or-string values with a pattern are quantities, whose pattern is unreadable.
         let what = if schema["x-kubernetes-int-or-string"] == true {
-            "write an amount such as 500m, 2 or 10Gi".to_owned()
+            "it must be a quantity such as 500m, 2 or 10Gi".to_owned()
         } else {
             format!("it must match {pattern}")
         };
@@ -74,17 +74,17 @@ fn number(schema: &Value, number: &serde_json::Number, wrong: &mut impl FnMut(St
         wrong(format!("Invalid value: it must be {} {limit}", if exclusive { "below" } else { "at most" }));
     }
     if schema["format"] == "int32" && (value < f64::from(i32::MIN) || value > f64::from(i32::MAX)) {
-        wrong(format!("Invalid value: it must lie between {} and {}", i32::MIN, i32::MAX));
+        wrong(format!("Invalid value: it must be between {} and {}", i32::MIN, i32::MAX));
     }
 }
 
 fn length(schema: &Value, of: &str, given: usize, unit: &str, wrong: &mut impl FnMut(String)) {
     let limit = |name: String| schema[name].as_u64().and_then(|limit| usize::try_from(limit).ok());
     if let Some(least) = limit(format!("min{of}")).filter(|least| given < *least) {
-        wrong(format!("Invalid value: it has {given} {unit}, but needs at least {least}"));
+        wrong(format!("Invalid value: it has {given} {unit}; the minimum is {least}"));
     }
     if let Some(most) = limit(format!("max{of}")).filter(|most| given > *most) {
         let much = if of == "Length" { "long" } else { "many" };
-        wrong(format!("Too {much}: it has {given} {unit}, {most} are allowed"));
+        wrong(format!("Too {much}: it has {given} {unit}; the maximum is {most}"));
     }
 }

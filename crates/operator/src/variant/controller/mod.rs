@@ -17,7 +17,7 @@ use steersman_api::Family as Api;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::apply::Recorder;
 use steersman_runtime::client::{CallError, Server};
-use steersman_runtime::controller::{ControllerContext, RECHECK_INTERVAL, backoff};
+use steersman_runtime::controller::{ControllerContext, RECHECK_INTERVAL, retry_delay};
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::store::served;
 use steersman_runtime::telemetry::metrics::{Metrics, ReconcileResult};
@@ -190,7 +190,7 @@ impl Variants {
 fn again_in(passed: &Passed, failures: u32) -> Option<Duration> {
     let interval = Duration::try_from(passed.interval).unwrap_or(Duration::from_secs(60));
     if failures > 0 {
-        return Some(interval.min(backoff(failures)));
+        return Some(interval.min(retry_delay(failures)));
     }
     match passed {
         Passed { decided: 0, unreadable: 0, .. } => None,

@@ -254,15 +254,16 @@ fn encode_conflicts(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::
 /// Cost and time of reconciles. The status of a settled object does not change, so it cannot show that reconciles still
 /// happen.
 fn encode_passes(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "VariantAutoscalings that passes over the fleet have decided on, each counted in each pass";
+    let help = "VariantAutoscalings that reconciles of the fleet have decided on, each counted in each reconcile";
     let metric = encoder.encode_descriptor("steersman_fleet_decisions", help, None, MetricType::Counter)?;
     ConstCounter::new(state.decided).encode(metric)?;
     let help = "Statuses of VariantAutoscalings that were written";
     let metric = encoder.encode_descriptor("steersman_fleet_status_writes", help, None, MetricType::Counter)?;
     ConstCounter::new(state.written).encode(metric)?;
     let Some(passed) = state.passed else { return Ok(()) };
-    let help = "When the last pass over the fleet ended, in seconds since 1970";
-    let metric = encoder.encode_descriptor("steersman_fleet_last_pass_seconds", help, None, MetricType::Gauge)?;
+    let help = "Time at which the last reconcile of the fleet ended, in seconds since 1970";
+    let metric =
+        encoder.encode_descriptor("steersman_fleet_last_reconcile_timestamp_seconds", help, None, MetricType::Gauge)?;
     ConstGauge::new(passed.as_duration().as_secs_f64()).encode(metric)
 }
 

@@ -67,7 +67,7 @@ async fn send<T>(
     }
     ask.method = method;
     let (mut reader, mut taken) = (Reader::default(), Vec::new());
-    let sent = pass.http.ask_in_pieces(&ask, |_, piece| reader.read(piece, |sample| taken.extend(take(sample)))).await;
+    let sent = pass.http.stream(&ask, |_, piece| reader.read(piece, |sample| taken.extend(take(sample)))).await;
     let (status, headers) = sent.map_err(unreached)?;
     Ok((status, headers, (taken, reader.finish())))
 }

@@ -122,7 +122,7 @@ impl Scraper {
     async fn read(&self, url: Uri) -> Told {
         let (mut lines, mut told) = (Lines::default(), Told::default());
         let ask = HttpRequest::get(url, LONGEST);
-        let sent = self.http.ask_in_pieces(&ask, |status, piece| {
+        let sent = self.http.stream(&ask, |status, piece| {
             if status.is_success() {
                 lines.read(piece, |sample| told.hear(sample));
             }

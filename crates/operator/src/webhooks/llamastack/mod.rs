@@ -17,7 +17,7 @@ use steersman_runtime::rbac::Rule;
 
 use crate::webhooks::admission::{Handler, Response, async_handler};
 use crate::webhooks::case::AdmissionCase;
-use references::Looked;
+use references::LookupResults;
 
 pub use references::rules;
 
@@ -40,12 +40,12 @@ async fn decide(
         Ok(None) => return Response::allow(),
         Err(response) => return *response,
     };
-    let looked = references::look(&server, &namespace, &case).await;
-    let review = cpu_bound::run(|| review(&case, &looked, missing));
-    case.response(&review.errors, review.warnings.iter().chain(&looked.unknown))
+    let lookups = references::look_up(&server, &namespace, &case).await;
+    let review = cpu_bound::run(|| review(&case, &lookups, missing));
+    case.response(&review.errors, review.warnings.iter().chain(&lookups.unknown))
 }
 
-fn review(case: &AdmissionCase, looked: &Looked, missing: Missing) -> Review {
+fn review(case: &AdmissionCase, lookups: &LookupResults, missing: Missing) -> Review {
     let name = case.new["spec"]["distribution"]["name"].as_str();
     // The labels of the image are not read here: a registry may be slow, and its answer may change.
     let base = resolve(name, Ok(None)).ok().map(|resolved| resolved.base);
@@ -55,8 +55,8 @@ fn review(case: &AdmissionCase, looked: &Looked, missing: Missing) -> Review {
         distributions: &known,
         base: base.as_deref(),
         always_mounted: name.and_then(distribution).is_some_and(|known| known.mounts_always),
-        config_namespace: looked.config_namespace.as_deref(),
-        found: &looked.found,
+        config_namespace: lookups.config_namespace.as_deref(),
+        found: &lookups.found,
         missing,
     };
     validate(&case.new, case.old.as_ref(), &facts)

@@ -24,25 +24,26 @@ use super::Rule;
 use crate::webhooks::case::AdmissionCase;
 
 /// A ConfigMap with this label, set to `true`, may be used from every namespace.
-pub const WATCHED: &str = "llamastack.io/watch";
+pub const SHARED_LABEL: &str = "llamastack.io/watch";
 
 /// Most lookups for one request, more than a sensible object names.
-const MOST: usize = 64;
+const MAX_LOOKUPS: usize = 64;
 
 /// Lookups in progress at a time.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 /// Longest time for all lookups together. The webhook gives up at 8 s.
-const LONGEST: Duration = Duration::from_secs(4);
+const MAX_LOOKUP_TIME: Duration = Duration::from_secs(4);
 
 /// Rules of the lookups. RBAC has no smaller right, neither for existence nor for keys.
 pub fn rules() -> Vec<Rule> {
-    let why = "say at admission that what a LlamaStackDistribution names is missing; values are not kept";
+    let why =
+        "report at admission that a Secret or ConfigMap of a LlamaStackDistribution is missing; values are not stored";
     vec![Rule::namespaced("", "secrets", &["get"], why), Rule::namespaced("", "configmaps", &["get"], why)]
 }
 
 #[derive(Debug, Default)]
-pub struct Looked {
+pub struct LookupResults {
     pub found: BTreeMap<ReferencedObject, ReferenceState>,
     /// A warning for each reference that was not looked up, with the reason.
     pub unknown: Vec<Message>,
@@ -51,18 +52,18 @@ pub struct Looked {
 }
 
 /// Looks up the references that the request adds. `own` is the operator's namespace.
-pub async fn look(server: &Server, own: &str, case: &AdmissionCase) -> Looked {
+pub async fn look_up(server: &Server, own: &str, case: &AdmissionCase) -> LookupResults {
     let config_namespace = config_namespace(&case.new).filter(|namespace| *namespace != case.namespace);
-    let mut asked: Vec<Reference> = Vec::new();
+    let mut referenced: Vec<Reference> = Vec::new();
     for reference in added(case) {
         let reference = reference.with_config_namespace(config_namespace.as_deref());
-        if !asked.iter().any(|known| known.named == reference.named) {
-            asked.push(reference);
+        if !referenced.iter().any(|known| known.named == reference.named) {
+            referenced.push(reference);
         }
     }
-    let beyond = asked.split_off(asked.len().min(MOST));
+    let beyond = referenced.split_off(referenced.len().min(MAX_LOOKUPS));
     let mut lookups = Vec::new();
-    for reference in &asked {
+    for reference in &referenced {
         let named = reference.named.clone();
         let home = named.namespace == case.namespace || named.namespace == own;
         lookups.push(async move {
@@ -70,30 +71,30 @@ pub async fn look(server: &Server, own: &str, case: &AdmissionCase) -> Looked {
             (named, found)
         });
     }
-    let lookups = stream::iter(lookups).buffer_unordered(AT_ONCE).take_until(time::sleep(LONGEST));
+    let lookups = stream::iter(lookups).buffer_unordered(CONCURRENCY).take_until(time::sleep(MAX_LOOKUP_TIME));
     let answers: Vec<(ReferencedObject, Result<ReferenceState, CallError>)> = lookups.collect().await;
 
-    let mut looked = Looked { config_namespace, ..Looked::default() };
+    let mut results = LookupResults { config_namespace, ..LookupResults::default() };
     let mut causes = BTreeMap::new();
     for (named, answer) in answers {
         match answer {
-            Ok(found) => _ = looked.found.insert(named, found),
+            Ok(found) => _ = results.found.insert(named, found),
             Err(error) => _ = causes.insert(named, error.to_string()),
         }
     }
-    for reference in asked.iter().filter(|reference| !looked.found.contains_key(&reference.named)) {
-        let late = || format!("there was no answer within {} s", LONGEST.as_secs());
+    for reference in referenced.iter().filter(|reference| !results.found.contains_key(&reference.named)) {
+        let late = || format!("no answer within {} s", MAX_LOOKUP_TIME.as_secs());
         let cause = causes.remove(&reference.named).unwrap_or_else(late);
-        looked.unknown.push(unknown(reference, &cause));
+        results.unknown.push(unknown(reference, &cause));
     }
-    let too_many = format!("more than {MOST} objects are named");
-    looked.unknown.extend(beyond.iter().map(|reference| unknown(reference, &too_many)));
-    looked
+    let too_many = format!("more than {MAX_LOOKUPS} objects are referenced");
+    results.unknown.extend(beyond.iter().map(|reference| unknown(reference, &too_many)));
+    results
 }
 
 fn unknown(reference: &Reference, cause: &str) -> Message {
     let ReferencedObject { kind, name, .. } = &reference.named;
-    message![&reference.path, format!(": it was not checked whether the {kind:?} {name:?} is there: {cause}")]
+    message![&reference.path, format!(": cannot check whether {kind:?} {name:?} exists: {cause}")]
 }
 
 /// The references of the new object that the old one does not have. A spec that cannot be decoded has none; validation
@@ -122,7 +123,7 @@ fn config_namespace(object: &Value) -> Option<String> {
 /// The keys of a Secret or a ConfigMap: values are skipped while reading.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Keys {
+struct KeysOnly {
     metadata: ImageLabels,
     data: Option<BTreeMap<String, IgnoredAny>>,
     binary_data: Option<BTreeMap<String, IgnoredAny>>,
@@ -145,12 +146,13 @@ async fn find(server: &Server, named: &ReferencedObject, home: bool) -> Result<R
     };
     let request = Request::get(format!("{all}/{}", named.name)).body(Vec::new());
     let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
-    let read = match server.call(async { server.client.request::<Keys>(request?).await }).await {
+    let read = match server.call(async { server.client.request::<KeysOnly>(request?).await }).await {
         Ok(read) => read,
         Err(CallError::Answered { code: 404, .. }) => return Ok(ReferenceState::Missing),
         Err(error) => return Err(error),
     };
-    let opened = read.metadata.labels.and_then(|labels| labels.get(WATCHED).cloned()).is_some_and(|set| set == "true");
+    let opened =
+        read.metadata.labels.and_then(|labels| labels.get(SHARED_LABEL).cloned()).is_some_and(|set| set == "true");
     if !home && !opened {
         return Ok(ReferenceState::Missing);
     }
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn secret_values_are_not_retained() {
         let text = r#"{"metadata": {}, "data": {"a": "aHVzaA=="}, "binaryData": {"b": "aHVzaA=="}}"#;
-        let read: Keys = serde_json::from_str(text).unwrap();
+        let read: KeysOnly = serde_json::from_str(text).unwrap();
         let keys: Vec<_> = read.data.into_iter().chain(read.binary_data).flatten().map(|(key, _)| key).collect();
         assert_eq!(keys, ["a", "b"]);
     }

@@ -45,24 +45,24 @@ async fn webhook_configurations_are_applied_changed_removed() {
     assert_eq!(webhooks(&["--apply"]).await.ok(), format!("{NAME}: unchanged, {default_target}"));
     assert_eq!(client(&env).await.ca_bundle, bundle);
     let output = webhooks(&["--apply", "--webhook-url", "https://127.0.0.1:1"]).await.ok();
-    assert_eq!(output, format!("{NAME}: changed, asks https://127.0.0.1:1/validate/llsd\n"));
+    assert_eq!(output, format!("{NAME}: changed, calls https://127.0.0.1:1/validate/llsd\n"));
     let client_config = client(&env).await;
     assert_eq!((client_config.service, client_config.ca_bundle), (None, None));
     let output = webhooks(&["--apply"]).await.ok();
-    assert_eq!(output, format!("{NAME}: unchanged, asks https://127.0.0.1:1/validate/llsd\n"), "the URL is kept");
+    assert_eq!(output, format!("{NAME}: unchanged, calls https://127.0.0.1:1/validate/llsd\n"), "the URL is kept");
     let output = webhooks(&["--apply", "--webhook-namespace", "models", "--failure-policy", "ignore"]).await.ok();
-    assert_eq!(output, format!("{NAME}: changed, asks Service models/steersman-webhook\n"));
+    assert_eq!(output, format!("{NAME}: changed, calls Service models/steersman-webhook\n"));
     let live = configurations(&env).get(NAME).await.unwrap();
     assert_eq!(live.webhooks.unwrap()[0].failure_policy.as_deref(), Some("Ignore"));
 
     assert_eq!(webhooks(&["--remove"]).await.ok(), format!("{NAME}: removed\n"));
-    assert_eq!(webhooks(&["--remove"]).await.ok(), format!("{NAME}: not there\n"));
+    assert_eq!(webhooks(&["--remove"]).await.ok(), format!("{NAME}: not installed\n"));
     let visitor = env.cluster.user_kubeconfig("visitor").unwrap();
     for verb in ["--apply", "--remove"] {
         let mut command = command::steersman(&["webhooks", "llsd", verb, "--kubeconfig"]);
         let error = command::output_of(command.arg(&visitor)).failure();
         assert!(error.contains("cannot get resource \"validatingwebhookconfigurations\""), "{error}");
-        assert!(error.contains("this needs the right to get, create, patch and delete"), "{error}");
+        assert!(error.contains("this command needs permission to get, create, patch and delete"), "{error}");
     }
 }
 
@@ -72,7 +72,7 @@ async fn family_with_defaults_has_two_configurations() {
     let Some(env) = WebhookEnv::prepare().await else { return };
     remove_webhooks_and_crds(env.cluster);
     let webhooks = async |more: &[&str]| steersman(env.cluster, &[&["webhooks"], more].concat()).await.ok();
-    let default_target = "created, asks Service steersman-system/steersman-webhook";
+    let default_target = "created, calls Service steersman-system/steersman-webhook";
     let output = webhooks(&["--apply", "dgdr"]).await;
     assert_eq!(output, format!("steersman-dgdr (defaults): {default_target}\nsteersman-dgdr: {default_target}\n"));
     let output = webhooks(&["--apply", "--webhook-url", "https://127.0.0.1:1"]).await;
@@ -113,7 +113,7 @@ async fn ca_bundle_is_added_to_own_configurations_only() {
     let first = wait::eventually("the configuration holds the bundle", bundle_installed).await.unwrap();
     // The bundle survives the next apply, and the operator restores it after it was removed.
     let output = steersman(env.cluster, &["webhooks", "--apply", "llsd"]).await.ok();
-    assert_eq!(output, format!("{NAME}: unchanged, asks {url}/validate/llsd\n"));
+    assert_eq!(output, format!("{NAME}: unchanged, calls {url}/validate/llsd\n"));
     assert_eq!(client(&env).await.ca_bundle, Some(first));
     let emptied = json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]);
     let emptied: Patch<()> = Patch::Json(serde_json::from_value(emptied).unwrap());

@@ -94,7 +94,7 @@ async fn unchecked_reference_warns_and_impossible_name_is_missing() {
     let warning = response["warnings"][0].as_str().unwrap();
     assert!(
         warning.starts_with(
-            "spec.providers.inference.apiKey.secretKeyRef.name: it was not checked whether the Secret \"creds\" is there: "
+            "spec.providers.inference.apiKey.secretKeyRef.name: cannot check whether Secret \"creds\" exists: "
         ),
         "{warning}"
     );
@@ -115,7 +115,7 @@ async fn reference_checks_are_limited_per_object() {
     assert_eq!(response["allowed"], true, "{response}");
     let warnings = response["warnings"].as_array().unwrap();
     let unchecked =
-        warnings.iter().filter(|warning| warning.as_str().unwrap().ends_with("more than 64 objects are named"));
+        warnings.iter().filter(|warning| warning.as_str().unwrap().ends_with("more than 64 objects are referenced"));
     assert_eq!((warnings.len(), unchecked.count()), (100, 36));
 }
 

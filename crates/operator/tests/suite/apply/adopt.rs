@@ -77,7 +77,7 @@ async fn uncontrolled_object_is_adopted_by_labels_and_selector() {
     let plan =
         Plan { writes: vec![WriteOp::Owned(Write::Apply(object(service("starter-service"))))], ..Plan::default() };
     let failure = reconcile(cluster, &namespace, &owner, &plan).await.failure.unwrap();
-    assert!(failure.message.contains("was not made for"), "{failure:?}");
+    assert!(failure.message.contains("was not created for"), "{failure:?}");
 }
 
 #[tokio::test]

@@ -38,10 +38,7 @@ async fn unowned_object_without_labels_is_refused() {
     let foreign: ServiceAccount = object(json!({ "metadata": { "name": "shared-sa", "labels": { "team": "a" } } }));
     let foreign = accounts.create(&PostParams::default(), &foreign).await.unwrap();
     let failure = apply_writes(cluster, &namespace, &owner, shared_account()).await.failure.unwrap();
-    assert!(
-        !failure.transient && failure.message.contains("without the labels that say what it is for"),
-        "{failure:?}"
-    );
+    assert!(!failure.transient && failure.message.contains("it already exists without the labels"), "{failure:?}");
     assert!(failure.message.contains("app.kubernetes.io/managed-by=llama-stack-operator"), "{failure:?}");
     assert_eq!(accounts.get("shared-sa").await.unwrap().resource_version(), foreign.resource_version());
 
@@ -133,6 +130,6 @@ async fn unserved_kind_is_reported_with_remedy() {
     let graph = json!({ "apiVersion": "steersman.example/v1", "kind": "Graph", "metadata": { "name": "g" } });
     let writes = vec![WriteOp::Unowned(Write::CreateOnce(object(graph)))];
     let failure = apply_writes(cluster, &namespace, &owner, writes).await.failure.unwrap();
-    let expected = "the cluster does not serve Graph (steersman.example/v1); install its CRD, and it is tried again";
+    let expected = "the cluster does not serve Graph (steersman.example/v1); install its CRD. The write is retried.";
     assert_eq!((failure.message.as_str(), failure.transient), (expected, true));
 }

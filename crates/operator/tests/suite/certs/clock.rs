@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use steersman::certs::decide::Lives;
-use steersman::certs::served::Served;
+use steersman::certs::decide::RotationTiming;
+use steersman::certs::served::ServedCertificate;
 use steersman::certs::{Certificates, SECRET, check};
 use steersman::webhooks::endpoint::Reach;
 use steersman_runtime::leader::Fence;
@@ -22,14 +22,14 @@ async fn certificate_is_replaced_before_it_expires() {
     let namespace = cluster.namespace("clock").await.unwrap();
     let server = server(cluster, cluster.admin().await.unwrap());
     let reach = Reach { namespace: namespace.name().into(), service: "nobody-names-it".into(), url: None };
-    let (life, tick) = (Duration::from_secs(9), Duration::from_millis(100));
-    let lives = Lives { life, settle: tick, retire: 10 * tick, check: tick };
+    let (validity, tick) = (Duration::from_secs(9), Duration::from_millis(100));
+    let timing = RotationTiming { validity, settle: tick, retire: 10 * tick, check: tick };
     let certificates =
-        Certificates::new(server, reach.clone(), lives, Arc::new(Served::default()), Readiness::default());
+        Certificates::new(server, reach.clone(), timing, Arc::new(ServedCertificate::default()), Readiness::default());
     let (fence, stop) = (Fence::default(), CancellationToken::new());
     fence.open_until(Instant::now() + Duration::from_secs(300));
     let (keeper, end) = (certificates.clone(), stop.clone());
-    let keeping = tokio::spawn(async move { keeper.keep(fence, end).await });
+    let keeping = tokio::spawn(async move { keeper.rotate(fence, end).await });
     let following = tokio::spawn(async move { certificates.follow().await });
 
     let certificate = |secret: &Secret| secret.data.as_ref().unwrap()["tls.crt"].clone();
@@ -40,7 +40,7 @@ async fn certificate_is_replaced_before_it_expires() {
         let next = wait::until(secrets(), SECRET, "holds another", wait::LIMIT, replaced).await.unwrap();
         let text = |name: &str| String::from_utf8(next.data.as_ref().unwrap()[name].0.clone()).unwrap();
         let bundle = [text("ca.crt")];
-        check::holds(&text("tls.crt"), &bundle, &reach.names(), Timestamp::now()).unwrap();
+        check::verify(&text("tls.crt"), &bundle, &reach.names(), Timestamp::now()).unwrap();
         last = next;
     }
     stop.cancel();

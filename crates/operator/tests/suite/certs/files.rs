@@ -12,19 +12,19 @@ use kube::{Client, Config};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use steersman::certs::SECRET;
-use steersman::certs::generation::{Pair, make};
+use steersman::certs::generation::{CertificatePair, generate};
 use steersman::installation::NAMESPACE;
 use steersman_testkit::wait;
 
 use super::WebhookEnv;
 use crate::process::operator::Operator;
 
-fn generate_pair() -> Pair {
-    make(&["127.0.0.1".to_owned()], Duration::from_secs(3600), Timestamp::now()).unwrap()
+fn generate_pair() -> CertificatePair {
+    generate(&["127.0.0.1".to_owned()], Duration::from_secs(3600), Timestamp::now()).unwrap()
 }
 
 /// Writes the files as the kubelet does: into a new folder, and then it swaps one symbolic link.
-fn mount(folder: &Path, generation: usize, pair: &Pair) {
+fn mount(folder: &Path, generation: usize, pair: &CertificatePair) {
     let data = folder.join(format!("..{generation}"));
     fs::create_dir(&data).unwrap();
     fs::write(data.join("tls.crt"), &pair.certificate).unwrap();
@@ -41,7 +41,7 @@ fn mount(folder: &Path, generation: usize, pair: &Pair) {
 }
 
 /// The HTTP status of a conversion request from a client that trusts only the CA of `pair`. None if the request fails.
-async fn convert_status(operator: &Operator, pair: &Pair) -> Option<u16> {
+async fn convert_status(operator: &Operator, pair: &CertificatePair) -> Option<u16> {
     let mut config = Config::new(operator.address("webhook")?.parse().unwrap());
     let ca = CertificateDer::from_pem_slice(pair.ca().unwrap().as_bytes()).unwrap();
     config.root_cert = Some(vec![ca.to_vec()]);
@@ -57,10 +57,12 @@ async fn certificate_directory_is_served_without_a_secret() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let operator = env.start("alone", &["--webhook-certificate-directory", path]).await;
-    operator.until_said("the folder of --webhook-certificate-directory has no certificate to serve").await;
+    operator
+        .until_said("cannot load a certificate from the folder of --webhook-certificate-directory; retrying every 2 s")
+        .await;
     let (status, body) = operator.health("/readyz").await.unwrap();
     assert_eq!(status, 503);
-    assert!(body.contains("waiting for the certificate of the webhook\n"), "{body}");
+    assert!(body.contains("waiting for the webhook certificate\n"), "{body}");
 
     let (first, second) = (generate_pair(), generate_pair());
     mount(folder.path(), 1, &first);
@@ -71,8 +73,8 @@ async fn certificate_directory_is_served_without_a_secret() {
     let second_served = async || convert_status(&operator, &second).await;
     assert_eq!(wait::eventually("the new files are served", second_served).await.unwrap(), 200);
 
-    mount(folder.path(), 3, &Pair { certificate: second.certificate.clone(), key: first.key.clone() });
-    let mismatch_logged = async || operator.log().contains("the key is not that of the certificate").then_some(());
+    mount(folder.path(), 3, &CertificatePair { certificate: second.certificate.clone(), key: first.key.clone() });
+    let mismatch_logged = async || operator.log().contains("the key does not belong to the certificate").then_some(());
     wait::eventually("files that do not belong together are named", mismatch_logged).await.unwrap();
     assert_eq!(convert_status(&operator, &second).await, Some(200), "the last valid certificate is still served");
     let secrets: Api<Secret> = Api::namespaced(env.admin.clone(), NAMESPACE);

@@ -11,7 +11,7 @@ use super::{WebhookEnv, ca_count};
 
 /// A lifetime with which a rotation takes seconds, each step is long enough for a busy API server to notice, and the
 /// certificate does not expire during a test on a slow machine.
-pub const SHORT_LIFETIME: [&str; 2] = ["--webhook-certificate-life", "15m"];
+pub const SHORT_LIFETIME: [&str; 2] = ["--webhook-certificate-validity", "15m"];
 
 /// Requests that must be answered before the first rotation, after each, and after the leader has stopped.
 const REQUESTS_PER_STEP: usize = 75;
@@ -102,7 +102,7 @@ async fn new_leader_continues_an_interrupted_rotation() {
     env.installation.until_led_by("successor").await;
     let ended = env.wait_for_secret("holds the successor alone", |data| !data.contains_key("next.crt")).await;
     assert_eq!(ended["tls.crt"], begun["next.crt"], "the successor that the dead leader made");
-    let rotation_ended = async || successor.log().contains("the CA before is trusted no longer").then_some(());
+    let rotation_ended = async || successor.log().contains("removed the old CA from the bundles").then_some(());
     wait::eventually("the rotation ends", rotation_ended).await.unwrap();
     env.uninstall(Family::Llsd).await;
 }

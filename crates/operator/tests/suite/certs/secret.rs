@@ -28,9 +28,9 @@ async fn broken_secret_is_restored_without_failed_requests() {
     load.wait_for_requests(20).await;
 
     for (key, why) in [
-        ("tls.crt", "its tls.crt cannot be used: the certificate is not PEM"),
-        ("tls.key", "its tls.crt cannot be used: the key is not a PEM private key"),
-        ("ca.crt", "its ca.crt cannot be used: it does not hold the CA of tls.crt"),
+        ("tls.crt", "tls.crt cannot be used: the certificate is not PEM"),
+        ("tls.key", "tls.crt cannot be used: the key is not a PEM private key"),
+        ("ca.crt", "ca.crt cannot be used: it does not have the CA of tls.crt"),
     ] {
         let before = env.wait_for_secret("holds one CA", |data| ca_count(&data["ca.crt"]) == 1).await;
         let corrupted = json!({ "stringData": { key: "-----BEGIN CERTIFICATE-----\nnonsense\n" } });
@@ -45,7 +45,7 @@ async fn broken_secret_is_restored_without_failed_requests() {
     let (answered, failed) = load.stop().await;
     println!("{answered} requests, {} failed", failed.len());
     assert_eq!(failed, Vec::<String>::new());
-    assert!(operator.said("the secret of the webhook certificate is replaced"));
+    assert!(operator.said("replacing the webhook certificate, because its Secret cannot be used"));
     assert!(!operator.log().contains("nonsense"), "content of the Secret is in the log");
     operator.assert_log_is_json();
     env.uninstall(Family::Llsd).await;
@@ -66,5 +66,9 @@ async fn operator_starts_with_a_corrupted_secret() {
     let secret = env.secrets().get(SECRET).await.unwrap();
     assert_eq!(ca_count(&secret.data.unwrap()["ca.crt"]), 1);
     assert_eq!(secret.metadata.labels.unwrap()["kept"], "yes", "labels of other tools stay");
-    assert!(operator.said("the secret of the webhook certificate is replaced"), "{}", operator.log());
+    assert!(
+        operator.said("replacing the webhook certificate, because its Secret cannot be used"),
+        "{}",
+        operator.log()
+    );
 }

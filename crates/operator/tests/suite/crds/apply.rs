@@ -57,7 +57,7 @@ async fn converter_and_bundle_survive_the_next_apply() {
     let output =
         env.steersman(&["llsd", "--apply", "--webhook-url", "https://127.0.0.1:1/convert"]).ok_without_stderr();
     assert!(
-        output.contains("changed, converted by https://127.0.0.1:1/convert, before by Service models/"),
+        output.contains("changed, converted by https://127.0.0.1:1/convert, previously by Service models/"),
         "{output}"
     );
     assert_eq!(client().await, json!({ "url": "https://127.0.0.1:1/convert" }));
@@ -69,7 +69,7 @@ async fn converter_and_bundle_survive_the_next_apply() {
     assert_eq!(client().await, attached);
     let output = env.steersman(&["llsd", "--apply", "--webhook-service", "steersman-webhook"]).ok_without_stderr();
     assert!(
-        output.contains("changed, converted by Service steersman-system/steersman-webhook, before by http"),
+        output.contains("changed, converted by Service steersman-system/steersman-webhook, previously by http"),
         "{output}"
     );
     let back = client().await;
@@ -84,7 +84,7 @@ async fn missing_rights_are_listed() {
     for verb in ["--apply", "--detach"] {
         let output = env.steersman_as(&visitor, &[verb]).one_line_failure();
         assert!(output.contains("User \"visitor\" cannot get resource \"customresourcedefinitions\""), "{output}");
-        assert!(output.contains("this needs the right to get"), "{output}");
+        assert!(output.contains("this command needs permission to get"), "{output}");
         assert!(output.contains("customresourcedefinitions of apiextensions.k8s.io") || verb == "--detach", "{output}");
     }
 }
@@ -97,8 +97,8 @@ async fn unknown_stored_version_blocks_the_apply() {
     schemas::install(&env.admin, &foreign, &resource(Family::Llsd, "v1")).await;
     let before = env.crd(Family::Llsd).await;
     let output = env.steersman(&["llsd", "--apply"]).one_line_failure();
-    assert!(output.contains("may hold objects stored as v1, a version that Steersman does not know"), "{output}");
-    assert!(output.contains("store those objects in one of v1alpha1, v1alpha2"), "{output}");
+    assert!(output.contains("may have objects stored as v1, a version that Steersman does not support"), "{output}");
+    assert!(output.contains("Store those objects as one of v1alpha1, v1alpha2"), "{output}");
     assert_eq!(env.crd(Family::Llsd).await, before);
     env.remove_crds().await;
 }
@@ -125,9 +125,9 @@ async fn helm_crd_and_first_generation_objects_are_noted() {
 
     let output = env.steersman(&["--apply", "va"]).ok_without_stderr();
     assert!(output.starts_with("variantautoscalings.llmd.ai: changed\n  note: "), "{output}");
-    assert!(output.contains("the CRD belongs to the Helm release autoscaler/wva"), "{output}");
+    assert!(output.contains("the CRD is managed by the Helm release autoscaler/wva"), "{output}");
     assert!(
-        output.contains(&format!("{}/old are of the first generation (spec.modelProfile)", namespace.name())),
+        output.contains(&format!("first-generation objects (spec.modelProfile): {}/old", namespace.name())),
         "{output}"
     );
     let stored = api.get("old").await.unwrap();

@@ -7,8 +7,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::WebhookClientConfig;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use steersman::crds::migrate::{Migrated, migrate};
-use steersman::crds::{Given, apply, detach};
+use steersman::crds::migrate::{Migration, migrate};
+use steersman::crds::{TargetFlags, apply, detach};
 use steersman_api::Family;
 use steersman_testkit::cut::{Crashes, Cut, crash_everywhere};
 use steersman_testkit::{Namespace, wait};
@@ -94,7 +94,7 @@ async fn migration_recovers_from_a_fault_anywhere() {
         &CUTS,
         async |namespace: &Namespace| attach_with_old_objects(&env, namespace).await,
         async |client, _: &Namespace, ()| match migrate(&env.server(client), Family::Dgdr).await? {
-            Migrated::Left(left) => anyhow::bail!("{left}"),
+            Migration::Incomplete(left) => anyhow::bail!("{left}"),
             _ => Ok(()),
         },
         async |namespace: &Namespace| snapshot(&env, namespace).await,
@@ -112,7 +112,7 @@ async fn detach_recovers_from_a_fault_anywhere() {
         &CUTS,
         async |namespace: &Namespace| attach_with_old_objects(&env, namespace).await,
         async |client, _: &Namespace, ()| {
-            detach(&env.server(client), &[Family::Dgdr], &Given::default(), &mut |_| {}).await?;
+            detach(&env.server(client), &[Family::Dgdr], &TargetFlags::default(), &mut |_| {}).await?;
             Ok(())
         },
         async |namespace: &Namespace| snapshot(&env, namespace).await,
@@ -128,7 +128,7 @@ async fn apply_recovers_from_a_fault_anywhere() {
     let Some(env) = CrdEnv::start().await else { return };
     let target = WebhookClientConfig { url: Some(env.converter.url.clone()), ..WebhookClientConfig::default() };
     let bundle = Some(ByteString(env.converter.authority.clone().into_bytes()));
-    let given = Given { target: Some(target), bundle };
+    let given = TargetFlags { target: Some(target), bundle };
     let crashes = crash_everywhere(
         env.cluster,
         "crash-apply",

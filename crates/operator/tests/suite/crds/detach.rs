@@ -36,16 +36,16 @@ async fn detached_objects_are_usable_without_an_operator() {
     assert_eq!(
         lines,
         [
-            "variantautoscalings.llmd.ai: needs no operator; nothing to detach",
-            "dynamographdeploymentrequests.nvidia.com: 3 objects stored as v1beta1, none as v1alpha1 any more",
-            "dynamographdeploymentrequests.nvidia.com: took nvidia.com/finalizer off 1 objects",
-            "dynamographdeploymentrequests.nvidia.com: detached; served as v1beta1 only, no more as v1alpha1",
-            "llamastackdistributions.llamastack.io: detached; served as v1alpha2 only, no more as v1alpha1",
+            "variantautoscalings.llmd.ai: has no conversion webhook; nothing to detach",
+            "dynamographdeploymentrequests.nvidia.com: 3 objects are stored as v1beta1, none as v1alpha1",
+            "dynamographdeploymentrequests.nvidia.com: removed the finalizer nvidia.com/finalizer from 1 objects",
+            "dynamographdeploymentrequests.nvidia.com: detached; served as v1beta1 only, no longer as v1alpha1",
+            "llamastackdistributions.llamastack.io: detached; served as v1alpha2 only, no longer as v1alpha1",
         ]
     );
     env.converter.set_down(true);
     let second = env.steersman(&["--detach"]).ok_without_stderr();
-    assert_eq!(second.matches("needs no operator; nothing to detach").count(), 3, "{second}");
+    assert_eq!(second.matches("has no conversion webhook; nothing to detach").count(), 3, "{second}");
     let crd = env.crd(Family::Dgdr).await;
     assert_eq!(crd["spec"]["conversion"], json!({ "strategy": "None" }));
     assert_eq!(crd["status"]["storedVersions"], json!(["v1beta1"]));
@@ -85,7 +85,10 @@ async fn detach_fails_while_no_converter_answers() {
     let before = [env.crd(Family::Dgdr).await, env.crd(Family::Llsd).await];
     let output = env.steersman(&["--detach"]).one_line_failure();
     assert!(output.contains("the converter is down"), "{output}");
-    assert!(output.contains("start it, wait until it is ready, and run this again; no CRD was detached"), "{output}");
+    assert!(
+        output.contains("start it, wait until it is ready, and run this command again; no CRD was detached"),
+        "{output}"
+    );
     assert_eq!([env.crd(Family::Dgdr).await, env.crd(Family::Llsd).await], before);
     // Objects can still be read in the version in which they are stored.
     let old = "dynamographdeploymentrequests.v1alpha1.nvidia.com";
@@ -108,13 +111,13 @@ async fn detach_skips_crds_with_another_converter() {
     let before = env.crd(Family::Dgdr).await;
     let output = env.steersman(&["dgdr", "--detach"]).ok_without_stderr();
     assert!(
-        output.contains("left alone: it is converted by Service dynamo-system/dynamo-operator-webhook-service"),
+        output.contains("skipped: its conversion webhook is Service dynamo-system/dynamo-operator-webhook-service"),
         "{output}"
     );
     assert_eq!(env.crd(Family::Dgdr).await, before);
     let output = env.steersman(&["dgdr", "--apply"]).ok_without_stderr();
     assert!(
-        output.contains("converted by Service steersman-system/steersman-webhook, before by Service dynamo-system"),
+        output.contains("converted by Service steersman-system/steersman-webhook, previously by Service dynamo-system"),
         "{output}"
     );
     env.remove_crds().await;

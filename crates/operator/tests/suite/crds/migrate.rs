@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use steersman::crds::migrate::{MigrateError, Migrated, keep, migrate};
+use steersman::crds::migrate::{MigrateError, Migration, keep, migrate};
 use steersman::{installation, rbac};
 use steersman_api::Family;
 use steersman_testkit::cut::{Cut, Cutter};
@@ -67,7 +67,7 @@ async fn leader_migrates_objects_of_published_crd() {
     let output = env.attach(&["llsd"]).ok_without_stderr();
     assert!(output.contains("changed, converted by https://127.0.0.1:"), "{output}");
     assert!(
-        output.contains("note: objects stored as v1alpha1 can be read again once the operator converts them"),
+        output.contains("note: objects stored as v1alpha1 can be read only while the operator converts them"),
         "{output}"
     );
     wait_for_one_stored_version(&env, family).await;
@@ -108,7 +108,7 @@ async fn migration_of_many_objects_changes_none() {
     let cutter = Cutter::at(1 + 1 + 100 + 1, Cut::Status(410)).with_reads();
     let server = env.server(cutter.around(&account(&env).await));
     let migrated = migrate(&server, family).await.unwrap();
-    assert!(matches!(migrated, Migrated::Done { objects: OBJECT_COUNT, .. }), "{migrated:?}");
+    assert!(matches!(migrated, Migration::Done { objects: OBJECT_COUNT, .. }), "{migrated:?}");
     assert!(cutter.hit());
     assert_eq!(
         cutter.calls(),
@@ -126,7 +126,7 @@ async fn migration_of_many_objects_changes_none() {
 
     let counter = Cutter::counting();
     let settled = migrate(&env.server(counter.around(&env.admin)), family).await.unwrap();
-    assert!(matches!(settled, Migrated::Settled), "{settled:?}");
+    assert!(matches!(settled, Migration::NotNeeded), "{settled:?}");
     assert_eq!(counter.calls(), 0, "a settled migration makes no call");
     env.remove_crds().await;
 }
@@ -142,9 +142,9 @@ async fn unconvertible_object_is_reported_others_are_migrated() {
     }
     env.attach(&["dgdr"]).ok_without_stderr();
     let server = env.server(account(&env).await);
-    let Migrated::Left(left) = migrate(&server, family).await.unwrap() else { panic!("object b was converted") };
+    let Migration::Incomplete(left) = migrate(&server, family).await.unwrap() else { panic!("object b was converted") };
     assert_eq!(left.count, 1, "{left}");
-    assert_eq!(left.named[0].object, format!("{}/b", namespace.name()));
+    assert_eq!(left.examples[0].object, format!("{}/b", namespace.name()));
     assert!(left.to_string().contains("\"b\" is broken"), "{left}");
     assert_eq!(env.stored_versions(family).await, ["v1alpha1", "v1beta1"], "b may still be stored as v1alpha1");
     env.read_without_conversion(family, namespace.name(), &["a", "c"]).await;
@@ -171,7 +171,7 @@ async fn migration_without_a_converter_is_refused() {
     let counter = Cutter::counting();
     let refused = migrate(&env.server(counter.around(&env.admin)), family).await.unwrap_err();
     assert!(matches!(refused, MigrateError::NotConverted { .. }), "{refused}");
-    assert!(refused.to_string().contains("attach the conversion with `steersman crds --apply`"), "{refused}");
+    assert!(refused.to_string().contains("attach the webhook with `steersman crds --apply`"), "{refused}");
     assert_eq!(counter.calls(), 0);
     let current = env.objects(family, "v1alpha1", namespace.name()).get("a").await.unwrap();
     assert_eq!(current.resource_version(), created.resource_version());

@@ -76,7 +76,7 @@ async fn unlabelled_service_account_is_not_adopted() {
         }
     }
     let error = format!("{:#}", error.unwrap());
-    assert!(error.contains("without the labels that say what it is for"), "{error}");
+    assert!(error.contains("it already exists without the labels"), "{error}");
     let (phase, message) = test.phase_and_message().await;
     assert_eq!(phase, "Pending", "the request must stay Pending");
     assert!(

@@ -108,7 +108,7 @@ async fn exporter_yields_gpus_or_failure_cause() {
         "node-a 2 NVIDIA H100 80GB HBM3 81559",
         "nothing",
         "metrics endpoint http://10.4.0.3:9400/metrics returned status 500",
-        "HTTP GET http://10.4.0.4:9400/metrics failed: the answer of 10.4.0.4:9400 is longer than 2097152 bytes",
+        "HTTP GET http://10.4.0.4:9400/metrics failed: the response of 10.4.0.4:9400 is longer than 2097152 bytes",
         "pod NS/e is not running (Pending)",
         "HTTP GET http://127.0.0.1:9400/metrics failed: 127.0.0.1:9400 is not the address of a Service or a pod in this \
          cluster",
@@ -142,7 +142,7 @@ async fn hanging_exporter_times_out_and_is_reported() {
     let observed = discover(&server(cluster, admin), sources).await;
     let Lookup::Known(exporters) = &observed.exporters else { panic!("{observed:?}") };
     let timed_out = exporters.iter().any(|exporter| match &exporter.gpus {
-        Lookup::Unknown(why) => why.contains("10.5.0.1:9401 gave no answer within 5s"),
+        Lookup::Unknown(why) => why.contains("10.5.0.1:9401 did not respond within 5s"),
         Lookup::Known(_) => false,
     });
     assert!(timed_out, "{exporters:?}");
@@ -170,7 +170,7 @@ async fn operator_fills_hardware_and_applies_job_settings() {
     let (namespace, fake) = (test.namespace.name().to_owned(), FakeServers::start().await);
     create_exporter(&test.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running_at("10.6.0.1")).await;
     let through = fake.address.to_string();
-    let flags = ["--controllers", "dgdr", "--watch-namespace", &namespace, "--reach-through", &through];
+    let flags = ["--controllers", "dgdr", "--watch-namespace", &namespace, "--cluster-gateway", &through];
     // Discovery by node labels is off, because other tests create nodes.
     let image = ["--operator-image", "steersman:1", "--gpu-discovery", "off"];
 

@@ -44,7 +44,8 @@ async fn missing_graph_crd_defers_deployment_until_installed() {
     let status = test.status().await;
     assert_eq!((&status["phase"], &status["dgdName"]), (&json!("Deployed"), &json!(GRAPH)));
     let unknown = "DeploymentUnknown: the cluster does not serve DynamoGraphDeployment (nvidia.com/v1beta1), so the \
-                   state of DGD qwen-dgd is unknown. Install NVIDIA's Dynamo operator, or its CRD \
+                   state of \
+                   DGD qwen-dgd is unknown. Install NVIDIA's Dynamo operator, or its CRD \
                    dynamographdeployments.nvidia.com;";
     let (truth, _, message) = statement(&status, "Succeeded");
     assert!(truth == "Unknown" && message.starts_with(unknown), "{status}");

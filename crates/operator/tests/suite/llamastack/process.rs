@@ -117,7 +117,7 @@ async fn controller_waits_for_missing_crd() {
     let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let operator = place.start("early", &[]).await;
-    operator.until_said("the controller waits for its CRD").await;
+    operator.until_said("controller is waiting for its CRD").await;
     assert!(operator.log().contains("install it with: steersman crds --apply"), "{}", operator.log());
     operator.until_answer("/readyz", 200).await;
     let admin = cluster.admin().await.unwrap();
@@ -139,7 +139,7 @@ async fn settled_operator_writes_only_its_lease() {
         let host = format!("idle-{index}-service.{}.svc.cluster.local:8321", env.namespace.name());
         fake.set(&host, Behaviour::Healthy(json!([])));
     }
-    let operator = env.place.start("idle", &["--reach-through", &fake.address.to_string()]).await;
+    let operator = env.place.start("idle", &["--cluster-gateway", &fake.address.to_string()]).await;
     for index in 0..3 {
         let (name, healthy) = (format!("idle-{index}"), if index < 2 { "True" } else { "False" });
         env.until_phase(&name, "Ready", &operator).await;

@@ -35,7 +35,7 @@ fn convert_keeps_order_and_other_kinds() {
     let kinds: Vec<&str> = documents.iter().map(|document| document["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["beside", "old", "new"]);
     assert_eq!(documents[0]["spec"], json!({"clusterIP": "None"}));
-    assert!(run.err.contains("cr.yaml: document 1: Service beside is left as it is"), "{}", run.err);
+    assert!(run.err.contains("cr.yaml: document 1: Service beside is not converted"), "{}", run.err);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn convert_keeps_objects_without_that_version() {
         run.assert_success().documents().iter().map(|document| document["apiVersion"].clone()).collect();
     assert_eq!(versions, ["llmd.ai/v1alpha1", "llamastack.io/v1alpha2"]);
     assert!(
-        run.err.contains("document 1: VariantAutoscaling v is left as it is: its API has no such version"),
+        run.err.contains("document 1: VariantAutoscaling v is not converted: its API has no such version"),
         "{}",
         run.err
     );

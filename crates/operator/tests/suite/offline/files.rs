@@ -40,7 +40,7 @@ fn dash_reads_standard_input() {
     assert_eq!(run.assert_success().out, "standard input: document 1: LlamaStackDistribution old is valid\n");
     Workspace::with_files(&[])
         .run_with_input(&["validate", "-f", "-", "-f", "-"], OLD_STACK)
-        .assert_refused(2, "standard input can be read once");
+        .assert_refused(2, "standard input can be read only once");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn missing_file_is_wrong_usage() {
             .assert_refused(2, "gone.yaml: No such file or directory");
         workspace
             .run(&[command, "-f", "empty"])
-            .assert_refused(2, "empty: no file in it ends in .yaml, .yml or .json; -R looks");
+            .assert_refused(2, "empty: the folder has no .yaml, .yml or .json file; -R includes");
     }
 }
 
@@ -79,12 +79,12 @@ fn unreadable_document_does_not_hide_the_others() {
     let run = run_on(&broken, &["validate"]);
     assert_eq!(run.status, Some(1));
     assert!(run.err.contains("cr.yaml: document 2: not valid YAML at line "), "{}", run.err);
-    assert!(run.err.contains("cr.yaml: document 3: not a Kubernetes object: apiVersion and kind"), "{}", run.err);
+    assert!(run.err.contains("cr.yaml: document 3: not a Kubernetes object: set apiVersion and kind"), "{}", run.err);
     assert!(!run.err.contains("hunter2"), "{}", run.err);
     assert_eq!(run.out.lines().count(), 2, "{}", run.out);
     let workspace = Workspace::with_files(&[]);
     std::fs::write(workspace.folder.path().join("latin.yaml"), b"kind: \xe9").unwrap();
-    workspace.run(&["validate", "-f", "latin.yaml"]).assert_refused(1, "latin.yaml: document 1: not a text in UTF-8");
+    workspace.run(&["validate", "-f", "latin.yaml"]).assert_refused(1, "latin.yaml: document 1: not UTF-8 text");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn other_kinds_are_skipped_unless_alone() {
     let run = run_on(&format!("{OTHER_KIND}---\n{OLD_STACK}"), &["validate"]);
     assert_eq!(
         run.assert_success().err,
-        "cr.yaml: document 1: Service beside is passed over: it is none of Steersman's kinds\n"
+        "cr.yaml: document 1: Service beside is skipped: it is not a kind of Steersman\n"
     );
     for command in ["convert", "validate", "render"] {
         run_on(OTHER_KIND, &[command]).assert_refused(1, &format!("there is nothing to {command}"));

@@ -50,8 +50,8 @@ fn comments_name_source_and_needed_variables() {
     );
     let run = run_on(&postgres, &["render"]);
     for line in [
-        "# containers that run before the server: prepare-storage\n",
-        "# note: the image \"steersman\" stands for the operator's own\n",
+        "# init containers: prepare-storage\n",
+        "# note: the image \"steersman\" is a placeholder for the operator's own image\n",
     ] {
         assert!(run.assert_success().out.contains(line), "{line:?} is not in:\n{}", run.out);
     }
@@ -66,7 +66,7 @@ fn object_without_configuration_renders_all_children() {
     assert_eq!(deployment["spec"]["replicas"], 2);
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["name"], "mine");
     assert_eq!(deployment["metadata"]["name"], "old");
-    assert!(run.out.contains("# configuration: the one inside the image; nothing is mounted\n"), "{}", run.out);
+    assert!(run.out.contains("# configuration: the file inside the image; nothing is mounted\n"), "{}", run.out);
     assert_eq!(run.err, "");
 }
 
@@ -126,7 +126,7 @@ fn custom_image_needs_a_base_file() {
         ("none.yaml", "a: 1\n"),
     ]);
     workspace.run(&["render", "-f", "cr.yaml"])
-        .assert_refused(1, "spec.distribution.image: the configuration inside an image is not known without its registry. Give it with --base FILE.");
+        .assert_refused(1, "spec.distribution.image: the configuration inside the image is unknown without its registry. Pass it with --base FILE.");
     let run = workspace.run(&["render", "-f", "cr.yaml", "--base", "base.yaml"]);
     let config = of_kind(&run.assert_success().documents(), "ConfigMap").unwrap()["data"]["config.yaml"].clone();
     let config: Value = serde_saphyr::from_str(config.as_str().unwrap()).unwrap();
@@ -134,7 +134,7 @@ fn custom_image_needs_a_base_file() {
     workspace.run(&["render", "-f", "cr.yaml", "--base", "gone.yaml"]).assert_refused(2, "gone.yaml: ");
     workspace
         .run(&["render", "-f", "cr.yaml", "--base", "none.yaml"])
-        .assert_refused(1, "none.yaml: it has no mapping `providers`");
+        .assert_refused(1, "none.yaml: the file has no mapping `providers`");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn user_config_map_is_mounted_and_hashed() {
         template["metadata"]["annotations"]["configmap.hash/user-config"].as_str().unwrap().to_owned()
     };
     let alone = run_on(&custom, &["render"]);
-    assert!(alone.assert_success().out.contains("# configuration: ConfigMap hand-made, as it is\n"), "{}", alone.out);
+    assert!(alone.assert_success().out.contains("# configuration: ConfigMap hand-made, unchanged\n"), "{}", alone.out);
     let note = "cr.yaml: document 1: note: ConfigMap hand-made is not among the files";
     assert!(alone.err.contains(note), "{}", alone.err);
     let (one, other) =

@@ -144,7 +144,7 @@ fn unknown_field_suggests_the_correct_name() {
     run_on(&NEW_STACK.replace("  providers:", "  provders:"), &["validate"])
         .assert_refused(1, "cr.yaml: document 1: spec.provders: unknown field: did you mean providers?");
     run_on(&format!("{OLD_STACK}  zebra: 1\n"), &["validate"])
-        .assert_refused(1, "spec.zebra: unknown field: remove it, the API server does not keep it");
+        .assert_refused(1, "spec.zebra: unknown field: remove it; the API server drops it");
     run_on(&format!("{OLD_STACK}sepc: {{}}\n"), &["validate"])
         .assert_refused(1, "document 1: sepc: unknown field: did you mean spec?");
 }
@@ -163,13 +163,13 @@ fn names_invalid_for_children_are_refused() {
 #[test]
 fn unknown_version_lists_existing_versions() {
     run_on(&NEW_STACK.replace("v1alpha2", "v1"), &["validate"])
-        .assert_refused(1, "apiVersion: there is no version v1 of LlamaStackDistribution; use v1alpha1, v1alpha2");
+        .assert_refused(1, "apiVersion: LlamaStackDistribution has no version v1; use v1alpha1, v1alpha2");
 }
 
 #[test]
 fn unchecked_references_are_noted_once() {
     let run = run_on(&format!("{NEW_STACK}---\n{NEW_STACK}"), &["validate"]);
-    let expected = "without a cluster it was not checked that the Secrets and ConfigMaps that are referred to exist\n";
+    let expected = "not checked without a cluster: whether the referenced Secrets and ConfigMaps exist\n";
     assert_eq!(run.assert_success().err, expected);
     assert_eq!(run_on(OLD_STACK, &["validate"]).assert_success().err, "");
 }

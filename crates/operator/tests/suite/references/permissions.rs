@@ -66,8 +66,7 @@ async fn missing_permission_is_logged_once() {
     let bindings: Api<RoleBinding> = Api::namespaced(env.admin.clone(), NAMESPACE);
     bindings.create(&PostParams::default(), &binding).await.unwrap();
     let operator = Operator::spawn(&env.cluster.user_kubeconfig(name).unwrap(), "restricted", &[]);
-    let polling_line =
-        "without the right to list and watch them, those that objects refer to are looked at from time to time";
+    let polling_line = "no permission to list and watch this kind; referenced objects are polled instead";
     operator.until_said(polling_line).await;
     env.create("waiting", spec_with_secret("key")).await;
     env.until_condition("waiting", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
@@ -76,7 +75,7 @@ async fn missing_permission_is_logged_once() {
     env.until_condition("waiting", "SecretsResolved", |found| found["status"] == "True").await;
     let is_secret = |line: &Value| line["kind"] == "Secret";
     assert_eq!(operator.times_said(polling_line, is_secret), 1, "{}", operator.log());
-    let watch_failed_line = "a watch broke off and is begun again until it holds";
+    let watch_failed_line = "watch failed; it is restarted until it works";
     assert_eq!(operator.times_said(watch_failed_line, is_secret), 1, "{}", operator.log());
     assert!(!operator.log().contains("hush"));
     drop(operator);

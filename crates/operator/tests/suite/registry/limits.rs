@@ -37,7 +37,7 @@ async fn oversized_label_is_refused() {
 
     served.push("a/b", "all", json!({ "long": "x".repeat(MANIFEST_LIMIT) }), &[]);
     let error = read_error(&served, "all").await;
-    assert_eq!(error, "registry registry.test: the answer of registry.test is longer than 4194304 bytes");
+    assert_eq!(error, "registry registry.test: the response of registry.test is longer than 4194304 bytes");
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn layer_with_false_length_is_cut_off() {
     let layers = json!([{ "digest": layer, "size": 10 }]);
     served.manifest("a/b", "1", &json!({ "mediaType": kind, "config": { "digest": config }, "layers": layers }));
     let error = read_error(&served, "1").await;
-    assert_eq!(error, "registry registry.test: the answer of registry.test is longer than 16777216 bytes");
+    assert_eq!(error, "registry registry.test: the response of registry.test is longer than 16777216 bytes");
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn hanging_registry_times_out() {
     let http = Http::new(HttpSettings { answer: limit, ..served.settings() }).unwrap();
     let registry = Registry::new(http, Duration::from_secs(20));
     let error = registry.labelled(&image, &Credentials::default()).await.unwrap_err();
-    assert_eq!(error.to_string(), "registry registry.test: registry.test gave no answer within 50ms");
+    assert_eq!(error.to_string(), "registry registry.test: registry.test did not respond within 50ms");
 }
 
 #[tokio::test]
@@ -153,15 +153,18 @@ async fn plain_http_needs_an_explicit_setting() {
     served.push("a/b", "1", in_label("x"), &[]);
     let plain = format!("http://{}/v2/a/b/manifests/1", served.address);
     let request = |method| HttpRequest { method, ..HttpRequest::get(plain.parse().unwrap(), 10) };
-    let error = Http::new(served.settings()).unwrap().ask(request(Method::GET)).await.unwrap_err().to_string();
-    assert!(error.contains("would be asked over plain http"), "{error}");
+    let error = Http::new(served.settings()).unwrap().send(request(Method::GET)).await.unwrap_err().to_string();
+    assert!(error.contains("do not allow plain http to"), "{error}");
 
     // A registry cannot make us use plain HTTP for its tokens either.
     served.change(|state| state.realm = format!("http://{}/token", "auth.example"));
     served.guard(super::served::Wants::Token, "u", "p");
     served.asked();
     let error = read_error(&served, "1").await;
-    assert!(error.starts_with("registry registry.test: auth.example would be asked over plain http"), "{error}");
+    assert!(
+        error.starts_with("registry registry.test: the operator's settings do not allow plain http to auth.example"),
+        "{error}"
+    );
     assert_eq!(served.asked().len(), 1);
 }
 
@@ -179,10 +182,10 @@ async fn untrusted_registry_certificate_is_refused() {
     let server = axum_server::from_tcp_rustls(listener, tls).unwrap().serve(router.into_make_service());
     let server = tokio::spawn(server);
     let request = || HttpRequest::get(address.clone(), 10);
-    let error = Http::new(HttpSettings::default()).unwrap().ask(request()).await.unwrap_err().to_string();
+    let error = Http::new(HttpSettings::default()).unwrap().send(request()).await.unwrap_err().to_string();
     assert!(error.contains("the certificate of localhost") && error.contains("is not trusted"), "{error}");
     let trusting = HttpSettings { roots: vec![certificate.der().clone()], ..HttpSettings::default() };
-    let answer = Http::new(trusting).unwrap().ask(request()).await.unwrap();
+    let answer = Http::new(trusting).unwrap().send(request()).await.unwrap();
     assert_eq!(answer.body, "hello");
     server.abort();
 }
@@ -204,9 +207,10 @@ async fn proxy_tunnels_remote_hosts_only() {
     served.push("a/b", "1", in_label("x"), &[]);
     let http = Http::new(HttpSettings { proxies: Some(Arc::new(proxy)), ..served.settings() }).unwrap();
     let local = format!("https://{HOST}/v2/a/b/manifests/1").parse().unwrap();
-    assert_eq!(http.ask(HttpRequest::get(local, 1 << 20)).await.unwrap().status, 200);
-    let error = http.ask(HttpRequest::get("https://quay.test/v2/".parse().unwrap(), 10)).await.unwrap_err().to_string();
-    assert!(error.starts_with("cannot talk to quay.test: ") && !error.contains("secret"), "{error}");
+    assert_eq!(http.send(HttpRequest::get(local, 1 << 20)).await.unwrap().status, 200);
+    let error =
+        http.send(HttpRequest::get("https://quay.test/v2/".parse().unwrap(), 10)).await.unwrap_err().to_string();
+    assert!(error.starts_with("the request to quay.test failed: ") && !error.contains("secret"), "{error}");
     let proxy_request = proxy_request.await.unwrap();
     assert!(proxy_request.starts_with("CONNECT quay.test:443 HTTP/1.1\r\n"), "{proxy_request}");
     assert!(proxy_request.to_ascii_lowercase().contains("proxy-authorization: basic "), "{proxy_request}");

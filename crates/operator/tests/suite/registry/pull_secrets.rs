@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use steersman::llamastack::oci::{ClusterCredentials, PullCredentials, CredentialSource, ImageRequest, rules};
-use steersman_plan::oci::{Login, Reference, TYPE_DOCKERCONFIGJSON};
+use steersman_plan::oci::{ImageReference, Login, TYPE_DOCKERCONFIGJSON};
 use steersman_testkit::{Flavour, shared, wait};
 
 use super::docker_config;
@@ -15,7 +15,7 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// The passwords for an image, in the order in which they would be tried.
 fn passwords(gathered: &PullCredentials) -> Vec<String> {
-    let image = Reference::parse(&format!("{HOST}/a/b:1")).unwrap();
+    let image = ImageReference::parse(&format!("{HOST}/a/b:1")).unwrap();
     let password = |login: &Login| match login {
         Login::Password { password, .. } => Some(password.reveal().clone()),
         _ => None,

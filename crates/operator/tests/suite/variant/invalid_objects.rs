@@ -70,5 +70,5 @@ async fn hanging_events_do_not_delay_decisions() {
     test.reconcile().await;
     let (kind, message) = test.namespace.event("SpecUnreadable").await.unwrap();
     assert_eq!(kind, "Warning");
-    assert!(message.starts_with("The spec cannot be read, so that nothing is done: spec: "), "{message}");
+    assert!(message.starts_with("Cannot decode spec: "), "{message}");
 }

@@ -53,7 +53,7 @@ async fn watches_drive_variant_through_its_lifecycle() {
     gone.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     operator.until_said("No active VariantAutoscalings found, skipping optimization").await;
     let forbidden = |line: &Value| line["cause"].as_str().is_some_and(|cause| cause.contains("forbidden"));
-    let broken = operator.times_said("a watch broke off and is begun again until it holds", forbidden);
+    let broken = operator.times_said("watch failed; it is restarted until it works", forbidden);
     assert_eq!(broken, 0, "{}", operator.log());
     operator.assert_log_is_json();
 }

@@ -92,7 +92,7 @@ async fn irrelevant_changes_cause_no_reconcile() {
     test.create_fleet(2).await;
     let (_lease_lock, place) = test.place().await;
     // A minimal debounce window, so that no change is hidden in the reconcile of another.
-    let operator = test.start(&place, &["--variant-settle", "1ms"]).await;
+    let operator = test.start(&place, &["--variant-debounce", "1ms"]).await;
     until_reconciles(&operator, 1).await;
 
     test.set_config("something-else", json!({ "GLOBAL_OPT_INTERVAL": "1s" })).await;
@@ -127,7 +127,7 @@ async fn debounced_changes_cause_one_reconcile() {
     let Some(test) = TestNamespace::new("settle").await else { return };
     test.create_fleet(3).await;
     let (_lease_lock, place) = test.place().await;
-    let operator = test.start(&place, &["--variant-settle", "5s"]).await;
+    let operator = test.start(&place, &["--variant-debounce", "5s"]).await;
     until_reconciles(&operator, 1).await;
     test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": "2h" })).await;
     test.set_config(SCALE_TO_ZERO_CONFIG, json!({ "__defaults__": "enableScaleToZero: true" })).await;

@@ -105,8 +105,18 @@ async fn invalid_admission_review_is_refused_with_message() {
         ("/validate/llsd", beta.to_string(), UID, "set admissionReviewVersions: [\"v1\"] in the webhook configuration"),
         ("/validate/llsd", without_request.to_string(), "", "the AdmissionReview has no request"),
         ("/validate/llsd", without_operation.to_string(), UID, "missing field `operation`"),
-        ("/validate/va", good.to_string(), UID, "this version of Steersman has no admission at /validate/va; remove"),
-        ("/mutate/pods", good.to_string(), UID, "this version of Steersman has no admission at /mutate; remove"),
+        (
+            "/validate/va",
+            good.to_string(),
+            UID,
+            "this version of Steersman has no admission webhook at /validate/va; remove",
+        ),
+        (
+            "/mutate/pods",
+            good.to_string(),
+            UID,
+            "this version of Steersman has no admission webhook at /mutate; remove",
+        ),
     ] {
         let answer = webhooks.post(path, body).await;
         assert_eq!(answer["allowed"], false, "{answer}");

@@ -90,7 +90,7 @@ async fn invalid_conversion_review_fails_with_message() {
         (Vec::new(), "", "this is not a ConversionReview of apiextensions.k8s.io/v1: EOF"),
         (vec![0xff, 0x00, 0x7b], "", "this is not a ConversionReview of apiextensions.k8s.io/v1: expected value"),
         (b"[]".to_vec(), "", "this is not a ConversionReview of apiextensions.k8s.io/v1: "),
-        (b"{}".to_vec(), "", "this webhook speaks ConversionReview of apiextensions.k8s.io/v1, not \"\" of \"\""),
+        (b"{}".to_vec(), "", "this webhook supports ConversionReview of apiextensions.k8s.io/v1, not \"\" of \"\""),
         (half, uid, "this is not a ConversionReview of apiextensions.k8s.io/v1: EOF"),
         (
             with("/apiVersion", json!("apiextensions.k8s.io/v1beta1")),
@@ -104,7 +104,7 @@ async fn invalid_conversion_review_fails_with_message() {
         (
             with("/request/objects/0", json!("text")),
             uid,
-            "object 1 of 1 (of no kind without a name): the object to convert is not",
+            "object 1 of 1 (unknown kind without a name): the object to convert is not",
         ),
         (with("/request/objects/0", foreign), uid, "object 1 of 1 (Pod p): there is no conversion for Pod of v1"),
         (
@@ -113,7 +113,7 @@ async fn invalid_conversion_review_fails_with_message() {
             "object 1 of 1 (LlamaStackDistribution team/a): LlamaStackDistribution has no version \"llamastack.io/v9\"; \
              its versions are v1alpha1, v1alpha2",
         ),
-        (text(&huge), uid, "object 1 of 1: it is larger than 4 MiB, more than an API server takes"),
+        (text(&huge), uid, "object 1 of 1: it is larger than 4 MiB, more than an API server accepts"),
         (deep.into_bytes(), uid, "object 1 of 1: recursion limit exceeded"),
     ] {
         let answer = webhooks.post("/convert", body).await;
@@ -132,7 +132,7 @@ async fn oversized_conversion_review_is_refused() {
     let answer = WebhookRoutes::for_conversion().post("/convert", body).await;
     assert_eq!((&answer["uid"], &answer["result"]["code"]), (&json!("a1"), &json!(413)));
     let text = answer["result"]["message"].as_str().unwrap();
-    assert!(text.starts_with("the review is larger than 32 MiB, the most that this webhook reads; read the"), "{text}");
+    assert!(text.starts_with("the review is larger than 32 MiB, the limit of this webhook; read fewer"), "{text}");
 }
 
 /// A converter that panics on the object `bomb`.
@@ -149,7 +149,7 @@ async fn panic_fails_only_its_conversion_review() {
         let answer = webhooks.post("/convert", text(&bomb)).await;
         assert_eq!((&answer["uid"], &answer["result"]["code"]), (&bomb["request"]["uid"], &json!(500)));
         let text = answer["result"]["message"].as_str().unwrap();
-        assert!(text.starts_with("this webhook failed by a fault of its own; "), "{text}");
+        assert!(text.starts_with("the webhook panicked, which is a defect of the operator; "), "{text}");
         assert!(!answer.to_string().contains("the secret of bomb"));
     }
     assert_eq!(webhooks.review_count("/convert", "panicked"), 20);

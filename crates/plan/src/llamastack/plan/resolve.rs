@@ -106,7 +106,9 @@ pub fn labels_wanted(settings: &Settings, object: &ObservedObject) -> Option<Lab
 /// A reference may have both a tag and a digest: the digest decides, the tag stays readable.
 fn with_digest(image: &str, labels: &ObservedLabels) -> String {
     match labels {
-        ObservedLabels::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => format!("{image}@{digest}"),
+        ObservedLabels::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => {
+            format!("{image}@{digest}")
+        }
         _ => image.to_owned(),
     }
 }

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES};
 use steersman_plan::preflight::{
-    Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen, plan, report,
+    ClusterSnapshot, Conversion, ObservedCrd, ObservedFamily, ObservedLease, ObservedLegacyLease, ObservedRight, Reach,
+    Right, plan, report,
 };
 use steersman_reconcile::{Lookup, Severity};
 
@@ -13,7 +14,7 @@ fn lookups<T: std::fmt::Debug>(known: impl Strategy<Value = T>) -> impl Strategy
     prop_oneof![3 => known.prop_map(Lookup::Known), 1 => ".{0,9}".prop_map(Lookup::Unknown)]
 }
 
-fn crds() -> impl Strategy<Value = CrdSeen> {
+fn crds() -> impl Strategy<Value = ObservedCrd> {
     let version = || prop::sample::select(vec!["v1alpha1", "v1alpha2", "v1beta1", "v9"]).prop_map(str::to_owned);
     let conversion = prop_oneof![
         Just(Conversion::None),
@@ -21,7 +22,7 @@ fn crds() -> impl Strategy<Value = CrdSeen> {
         ".{0,5}".prop_map(Conversion::Url),
     ];
     (prop::collection::vec(version(), 0..4), version(), any::<bool>(), conversion, lookups(any::<u64>())).prop_map(
-        |(served, storage, established, conversion, objects)| CrdSeen {
+        |(served, storage, established, conversion, objects)| ObservedCrd {
             served,
             storage,
             established,
@@ -31,14 +32,15 @@ fn crds() -> impl Strategy<Value = CrdSeen> {
     )
 }
 
-fn leases() -> impl Strategy<Value = LeaseSeen> {
+fn leases() -> impl Strategy<Value = ObservedLease> {
     let time =
         (Timestamp::MIN.as_second()..Timestamp::MAX.as_second()).prop_map(|s| Timestamp::from_second(s).unwrap());
-    (".{0,5}", prop::option::of(".{0,5}"), prop::option::of(time), prop::option::of(any::<i32>()))
-        .prop_map(|(namespace, holder, renewed, lasts_seconds)| LeaseSeen { namespace, holder, renewed, lasts_seconds })
+    (".{0,5}", prop::option::of(".{0,5}"), prop::option::of(time), prop::option::of(any::<i32>())).prop_map(
+        |(namespace, holder, renewed, lasts_seconds)| ObservedLease { namespace, holder, renewed, lasts_seconds },
+    )
 }
 
-fn rights(allowed: impl Strategy<Value = Lookup<bool>>) -> impl Strategy<Value = RightSeen> {
+fn rights(allowed: impl Strategy<Value = Lookup<bool>>) -> impl Strategy<Value = ObservedRight> {
     let resource = prop_oneof![
         Just(("coordination.k8s.io", "leases", Some(LEGACY_LEASES[0].name))),
         Just(("apiextensions.k8s.io", "customresourcedefinitions", Some(Family::Va.crd_name()))),
@@ -49,7 +51,7 @@ fn rights(allowed: impl Strategy<Value = Lookup<bool>>) -> impl Strategy<Value =
         Just(Reach::AllNamespaces),
         Just(Reach::Namespace("steersman-system".into()))
     ];
-    (resource, reach, allowed).prop_map(|((group, resource, name), reach, allowed)| RightSeen {
+    (resource, reach, allowed).prop_map(|((group, resource, name), reach, allowed)| ObservedRight {
         right: Right {
             group: group.into(),
             resource: resource.into(),
@@ -62,7 +64,7 @@ fn rights(allowed: impl Strategy<Value = Lookup<bool>>) -> impl Strategy<Value =
     })
 }
 
-fn clusters() -> impl Strategy<Value = Seen> {
+fn clusters() -> impl Strategy<Value = ClusterSnapshot> {
     let families =
         prop::collection::vec((prop::sample::select(Family::ALL.to_vec()), lookups(prop::option::of(crds()))), 0..6);
     let leases = prop::collection::vec(
@@ -72,18 +74,18 @@ fn clusters() -> impl Strategy<Value = Seen> {
     let server = (0..3u32, 0..60u32).prop_map(|(major, minor)| ServerVersion::new(major, minor));
     let rights = prop::collection::vec(rights(lookups(any::<bool>())), 0..5);
     (lookups(".{0,5}"), lookups(server), families, rights, leases).prop_map(
-        |(user, server, families, rights, leases)| Seen {
+        |(user, server, families, rights, leases)| ClusterSnapshot {
             now: super::now(),
             user,
             server,
-            families: families.into_iter().map(|(family, crd)| FamilySeen { family, crd }).collect(),
+            families: families.into_iter().map(|(family, crd)| ObservedFamily { family, crd }).collect(),
             rights,
-            leases: leases.into_iter().map(|(lease, found)| LegacySeen { lease, found }).collect(),
+            leases: leases.into_iter().map(|(lease, found)| ObservedLegacyLease { lease, found }).collect(),
         },
     )
 }
 
-fn is_ready(cluster: &Seen) -> bool {
+fn is_ready(cluster: &ClusterSnapshot) -> bool {
     report(cluster.clone(), plan(cluster)).ready
 }
 
@@ -117,7 +119,7 @@ proptest! {
     fn order_of_rights_is_irrelevant(cluster in clusters()) {
         let mut reordered = cluster.clone();
         reordered.rights.reverse();
-        let messages = |cluster: &Seen| {
+        let messages = |cluster: &ClusterSnapshot| {
             let mut messages: Vec<_> = plan(cluster).into_iter().map(|finding| finding.message).collect();
             messages.sort();
             messages

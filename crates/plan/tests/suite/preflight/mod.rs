@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
 use steersman_plan::preflight::{
-    Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen, plan,
+    ClusterSnapshot, Conversion, ObservedCrd, ObservedFamily, ObservedLease, ObservedLegacyLease, ObservedRight, Reach,
+    Right, plan,
 };
 use steersman_reconcile::{Finding, Lookup};
 
@@ -17,21 +18,21 @@ fn now() -> Timestamp {
 }
 
 /// A cluster with a supported server, all CRDs and rights, and no other operator.
-fn healthy_cluster() -> Seen {
-    Seen {
+fn healthy_cluster() -> ClusterSnapshot {
+    ClusterSnapshot {
         now: now(),
         user: Lookup::Known("ada".into()),
         server: Lookup::Known(ServerVersion::new(1, 36)),
         families: Family::ALL
-            .map(|family| FamilySeen { family, crd: Lookup::Known(Some(healthy_crd(family))) })
+            .map(|family| ObservedFamily { family, crd: Lookup::Known(Some(healthy_crd(family))) })
             .to_vec(),
         rights: vec![list_right(Lookup::Known(true))],
-        leases: LEGACY_LEASES.map(|lease| LegacySeen { lease, found: Lookup::Known(vec![]) }).to_vec(),
+        leases: LEGACY_LEASES.map(|lease| ObservedLegacyLease { lease, found: Lookup::Known(vec![]) }).to_vec(),
     }
 }
 
-fn healthy_crd(family: Family) -> CrdSeen {
-    CrdSeen {
+fn healthy_crd(family: Family) -> ObservedCrd {
+    ObservedCrd {
         served: family.served_versions().iter().map(ToString::to_string).collect(),
         storage: family.storage_version().into(),
         established: true,
@@ -40,7 +41,7 @@ fn healthy_crd(family: Family) -> CrdSeen {
     }
 }
 
-fn list_right(allowed: Lookup<bool>) -> RightSeen {
+fn list_right(allowed: Lookup<bool>) -> ObservedRight {
     let right = Right {
         group: Family::Llsd.group().into(),
         resource: Family::Llsd.plural().into(),
@@ -49,11 +50,11 @@ fn list_right(allowed: Lookup<bool>) -> RightSeen {
         reach: Reach::AllNamespaces,
         why: "count the objects".into(),
     };
-    RightSeen { right, allowed }
+    ObservedRight { right, allowed }
 }
 
-fn lease_held_by(holder: &str, age_seconds: i64) -> LeaseSeen {
-    LeaseSeen {
+fn lease_held_by(holder: &str, age_seconds: i64) -> ObservedLease {
+    ObservedLease {
         namespace: "elsewhere".into(),
         holder: Some(holder.into()),
         renewed: Some(Timestamp::from_second(now().as_second() - age_seconds).unwrap()),
@@ -61,17 +62,17 @@ fn lease_held_by(holder: &str, age_seconds: i64) -> LeaseSeen {
     }
 }
 
-fn with_crd(family: Family, crd: Lookup<Option<CrdSeen>>) -> Seen {
+fn with_crd(family: Family, crd: Lookup<Option<ObservedCrd>>) -> ClusterSnapshot {
     let mut cluster = healthy_cluster();
     cluster.families.iter_mut().find(|known| known.family == family).unwrap().crd = crd;
     cluster
 }
 
-fn with_lease(legacy: LegacyLease, found: Lookup<Vec<LeaseSeen>>) -> Seen {
-    Seen { leases: vec![LegacySeen { lease: legacy, found }], ..healthy_cluster() }
+fn with_lease(legacy: LegacyLease, found: Lookup<Vec<ObservedLease>>) -> ClusterSnapshot {
+    ClusterSnapshot { leases: vec![ObservedLegacyLease { lease: legacy, found }], ..healthy_cluster() }
 }
 
-fn only_finding(cluster: &Seen) -> Finding {
+fn only_finding(cluster: &ClusterSnapshot) -> Finding {
     let mut findings = plan(cluster);
     assert_eq!(findings.len(), 1, "{findings:#?}");
     findings.remove(0)

@@ -2,14 +2,14 @@
 
 use serde_json::json;
 use steersman_api::{Family, LEGACY_LEASES};
-use steersman_plan::preflight::{Conversion, CrdSeen, Seen, plan, report};
+use steersman_plan::preflight::{ClusterSnapshot, Conversion, ObservedCrd, plan, report};
 use steersman_reconcile::Lookup;
 
 use super::{healthy_cluster, healthy_crd, lease_held_by, list_right, with_crd};
 
 #[test]
 fn text_report_has_facts_table_and_remedies() {
-    let dgd = CrdSeen {
+    let dgd = ObservedCrd {
         served: vec!["v1alpha1".into(), "v1beta1".into()],
         conversion: Conversion::Service { namespace: "dynamo-system".into(), name: "webhook".into() },
         objects: Lookup::Known(12),
@@ -22,9 +22,9 @@ fn text_report_has_facts_table_and_remedies() {
     cluster.rights = vec![list_right(Lookup::Known(true)), list_right(Lookup::Known(false))];
     let findings = plan(&cluster);
     let expected = "\
-Server  Kubernetes 1.36 (1.33 or newer is needed)
-User    ada
-Rights  1 of 2 allowed
+Server       Kubernetes 1.36 (1.33 or newer is needed)
+User         ada
+Permissions  1 of 2 allowed
 
 FAMILY  KIND                          CRD          SERVED             STORED    CONVERSION             OBJECTS
 dgdr    DynamoGraphDeploymentRequest  absent       -                  -         -                      -
@@ -33,14 +33,14 @@ llsd    LlamaStackDistribution        established  v1alpha1,v1alpha2  v1alpha2  
 va      VariantAutoscaling            unknown      -                  -         -                      -
 
 BLOCKER  ada may not list llamastackdistributions.llamastack.io in all namespaces; Steersman needs it to count the objects.
-         Bind a ClusterRole with the rule {apiGroups: [\"llamastack.io\"], resources: [\"llamastackdistributions\"], verbs: [\"list\"]}; deploy/rbac.yaml, printed by `steersman rbac`, has it.
-WARNING  CRD dynamographdeployments.nvidia.com is converted by Service dynamo-system/webhook, which is not Steersman's: when nothing answers there, objects can be neither read nor written in any version but the one they are stored in.
+         Bind a ClusterRole with the rule {apiGroups: [\"llamastack.io\"], resources: [\"llamastackdistributions\"], verbs: [\"list\"]}; deploy/rbac.yaml, printed by `steersman rbac`, contains it.
+WARNING  CRD dynamographdeployments.nvidia.com is converted by Service dynamo-system/webhook, which is not Steersman's. While it does not respond, objects can be read and written only in the version in which they are stored.
          Keep Service dynamo-system/webhook running for as long as the CRD names it.
-WARNING  CRD variantautoscalings.llmd.ai could not be read: no answer.
-         Make `kubectl get crd variantautoscalings.llmd.ai` work, then run preflight again.
-WARNING  Lease elsewhere/54e06e98.llamastack.io is held by pod-a, renewed 3 s ago: the Llama Stack operator is at work here.
+WARNING  Cannot read the CRD variantautoscalings.llmd.ai: no answer.
+         Check why `kubectl get crd variantautoscalings.llmd.ai` fails, then run preflight again.
+WARNING  Lease elsewhere/54e06e98.llamastack.io is held by pod-a, renewed 3 s ago: the Llama Stack operator is running.
          Stop it before Steersman acts on LlamaStackDistribution: two operators must not act on the same objects.
-INFO     CRD dynamographdeploymentrequests.nvidia.com is not installed: there can be no DynamoGraphDeploymentRequest here.
+INFO     CRD dynamographdeploymentrequests.nvidia.com is not installed, so the cluster has no DynamoGraphDeploymentRequest.
          Install it with `steersman crds --apply dgdr` to use dgdr; the other families do not need it.
 
 Not ready: 1 blocker, 3 warnings.";
@@ -59,7 +59,7 @@ fn healthy_cluster_is_reported_ready() {
 
 #[test]
 fn json_report_has_same_content() {
-    let mut cluster = Seen { server: Lookup::Unknown("no answer".into()), ..healthy_cluster() };
+    let mut cluster = ClusterSnapshot { server: Lookup::Unknown("no answer".into()), ..healthy_cluster() };
     cluster.families.truncate(1);
     cluster.leases = cluster.leases.into_iter().skip(3).collect();
     assert_eq!(cluster.leases[0].lease, LEGACY_LEASES[3]);
@@ -71,7 +71,7 @@ fn json_report_has_same_content() {
             "findings": [{
                 "severity": "blocker",
                 "reason": "ServerVersionUnknown",
-                "message": "The version of the API server could not be read: no answer.",
+                "message": "Cannot read the version of the API server: no answer.",
                 "remedy": "Check that `kubectl version` shows a server of 1.33 or newer, then run preflight again.",
             }],
             "seen": {

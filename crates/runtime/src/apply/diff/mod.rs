@@ -60,10 +60,10 @@ impl fmt::Display for Difference {
         f.write_str(match self.what {
             What::Missing => " is missing",
             What::Changed => " has another value",
-            What::Extra => " is there and not wanted",
+            What::Extra => " is not wanted",
             What::Order => " is in another order",
             What::Unwanted => " is no longer wanted",
-            What::NotOurs => "it was never applied by us",
+            What::NotOurs => "Steersman has not applied it before",
         })
     }
 }

@@ -49,8 +49,8 @@ fn never_applied_object_differs() {
     let wanted = object("nobody", "Apply", "v1");
     let found = |live| diff(&wanted, &live, OURS).map(|found| found.to_string());
     assert_eq!(found(object(OURS, "Apply", "v1")), None);
-    assert_eq!(found(object(OURS, "Update", "v1")), some("it was never applied by us"));
-    assert_eq!(found(object("other", "Apply", "v1")), some("it was never applied by us"));
+    assert_eq!(found(object(OURS, "Update", "v1")), some("Steersman has not applied it before"));
+    assert_eq!(found(object("other", "Apply", "v1")), some("Steersman has not applied it before"));
     assert!(found(object(OURS, "Apply", "v1beta1")).is_some(), "fields of another version are renamed by an apply");
 }
 
@@ -183,7 +183,7 @@ fn atomic_value_has_no_extra_content() {
     let wide = json!([{ "ports": [{ "port": 8321 }] }]);
     assert_eq!(
         spec(rules(wide), rules(live.clone()), owned.clone()),
-        some("spec.ingress[0].from is there and not wanted")
+        some("spec.ingress[0].from is not wanted")
     );
     assert!(spec(rules(json!([])), rules(live.clone()), owned.clone()).is_some());
     let two = json!([live[0], live[0]]);
@@ -195,7 +195,7 @@ fn atomic_value_has_no_extra_content() {
             selector(json!({ "app": "a", "tier": "b" })),
             json!({ "f:selector": {} })
         ),
-        some("spec.selector.tier is there and not wanted")
+        some("spec.selector.tier is not wanted")
     );
     assert!(
         spec(json!({ "podSelector": {} }), json!({ "podSelector": { "matchLabels": { "a": "b" } } }), NONE).is_some()

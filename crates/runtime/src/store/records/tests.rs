@@ -49,8 +49,8 @@ fn unrecorded_change_is_no_change() {
 #[test]
 fn name_of_record_is_shared_with_key() {
     #[derive(Clone, PartialEq)]
-    struct Named(Arc<str>, i64);
-    impl Record for Named {
+    struct NamedRecord(Arc<str>, i64);
+    impl Record for NamedRecord {
         fn name(&self) -> Option<Arc<str>> {
             Some(self.0.clone())
         }
@@ -58,7 +58,7 @@ fn name_of_record_is_shared_with_key() {
     let (store, place) = (Store::default(), NamespacedName::new("a", "one"));
     for value in [2, 4] {
         let name: Arc<str> = "one".into();
-        store.put(place.clone(), Some(Named(name.clone(), value)));
+        store.put(place.clone(), Some(NamedRecord(name.clone(), value)));
         assert_eq!(Arc::strong_count(&name), 3, "here, in the record and as its key");
     }
 }

@@ -25,13 +25,13 @@ pub use read::{Content, is_name};
 const FIRST_LIST: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReferenceKind {
     /// Only the keys are stored, never a value.
     Secret,
     ConfigMap,
 }
 
-impl Kind {
+impl ReferenceKind {
     fn resource(self) -> ApiResource {
         match self {
             Self::Secret => ApiResource::erase::<Secret>(&()),
@@ -42,30 +42,30 @@ impl Kind {
 
 /// The referenced Secrets, or the referenced ConfigMaps.
 pub struct ReferenceStore {
-    kind: Kind,
+    kind: ReferenceKind,
     /// Names that objects refer to without naming them.
     implied: &'static [&'static str],
     /// Versions of the objects that are referred to or have an implied name. A cluster has many others.
-    versions: Store<Version>,
+    versions: Store<ReferencedVersion>,
     index: Mutex<Index>,
     /// The scope of the watch. Unset if there is none.
     scope: OnceLock<Scope>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Version {
+struct ReferencedVersion {
     text: String,
     revision: Revision,
 }
 
-impl Version {
+impl ReferencedVersion {
     fn new(text: String) -> Self {
         let revision = Revision { uid: None, version: text.parse().ok() };
         Self { text, revision }
     }
 }
 
-impl Record for Version {
+impl Record for ReferencedVersion {
     fn revision(&self) -> Option<&Revision> {
         Some(&self.revision)
     }
@@ -83,7 +83,7 @@ pub struct ReferencedContent {
 impl ReferenceStore {
     /// `implied`: names that objects refer to without naming them. If the watch has no object of such a name, it counts as
     /// absent without a read.
-    pub fn new(kind: Kind, implied: &'static [&'static str]) -> Self {
+    pub fn new(kind: ReferenceKind, implied: &'static [&'static str]) -> Self {
         Self {
             kind,
             implied,
@@ -94,7 +94,7 @@ impl ReferenceStore {
         }
     }
 
-    /// From now on changes of these concern the object, and of no others.
+    /// Sets the references of an object. From now on, changes of these concern it.
     pub fn refer(&self, object: &NamespacedName, to: BTreeSet<NamespacedName>) {
         // Under one lock: another object may refer to the same name in the next moment.
         let mut index = self.lock();
@@ -135,7 +135,7 @@ impl ReferenceStore {
                 losses = self.versions.unfollowed(losses).await;
                 tracing::warn!(
                     kind = resource.kind,
-                    "without the right to list and watch them, those that objects refer to are looked at from time to time"
+                    "no permission to list and watch this kind; referenced objects are polled instead"
                 );
                 self.lock().all_changed().into_iter().for_each(&concerned);
             }
@@ -173,7 +173,7 @@ impl ReferenceStore {
     /// the object already. Returns whether the content is current.
     fn keep(&self, name: &NamespacedName, changes: u64, content: Option<Arc<Content>>) -> bool {
         let mut index = self.lock();
-        let version = content.as_ref().map(|content| Version::new(content.version.clone()));
+        let version = content.as_ref().map(|content| ReferencedVersion::new(content.version.clone()));
         let is_kept = index.keep(name, changes, content);
         if let Some(version) = version.filter(|_| is_kept) {
             self.versions.wrote(name, version);
@@ -186,18 +186,18 @@ impl ReferenceStore {
     fn expect(&self, name: &NamespacedName) -> u64 {
         let index = self.lock();
         if index.is_referred(name) && !self.is_implied(name) {
-            self.versions.wrote(name, Version::new("0".to_owned()));
+            self.versions.wrote(name, ReferencedVersion::new("0".to_owned()));
         }
         index.changes(name)
     }
 
-    fn changed(&self, Change { object, after, .. }: &Change<Version>) -> BTreeSet<NamespacedName> {
+    fn changed(&self, Change { object, after, .. }: &Change<ReferencedVersion>) -> BTreeSet<NamespacedName> {
         self.lock().changed(object, after.as_ref().map(|version| version.text.as_str()))
     }
 
-    fn version(&self, stub: &Stub) -> Option<Version> {
+    fn version(&self, stub: &Stub) -> Option<ReferencedVersion> {
         let (name, version) = stub.parts();
-        (self.is_implied(&name) || self.lock().is_referred(&name)).then(|| Version::new(version))
+        (self.is_implied(&name) || self.lock().is_referred(&name)).then(|| ReferencedVersion::new(version))
     }
 
     fn is_implied(&self, name: &NamespacedName) -> bool {

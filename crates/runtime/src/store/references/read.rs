@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use steersman_reconcile::NamespacedName;
 
-use super::Kind;
+use super::ReferenceKind;
 use crate::client::{CallError, Server};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,36 +35,36 @@ struct Metadata {
 }
 
 /// Reads the object. `None` if it does not exist.
-pub async fn read(server: &Server, kind: Kind, place: &NamespacedName) -> Result<Option<Content>, CallError> {
+pub async fn read(server: &Server, kind: ReferenceKind, object: &NamespacedName) -> Result<Option<Content>, CallError> {
     // An invalid name cannot exist, and in a URL it might be the path of another resource.
-    if !(is_name(&place.namespace) && is_name(&place.name)) {
+    if !(is_name(&object.namespace) && is_name(&object.name)) {
         return Ok(None);
     }
     match kind {
-        Kind::Secret => get::<Secret, IgnoredAny>(server, place, |_| String::new()).await,
-        Kind::ConfigMap => get::<ConfigMap, String>(server, place, |value| value).await,
+        ReferenceKind::Secret => get::<Secret, IgnoredAny>(server, object, |_| String::new()).await,
+        ReferenceKind::ConfigMap => get::<ConfigMap, String>(server, object, |value| value).await,
     }
 }
 
 async fn get<K: Resource<DynamicType = ()>, V: DeserializeOwned>(
     server: &Server,
     NamespacedName { namespace, name }: &NamespacedName,
-    kept: fn(V) -> String,
+    keep: fn(V) -> String,
 ) -> Result<Option<Content>, CallError> {
     let request = Request::get(format!("{}/{name}", K::url_path(&(), Some(namespace)))).body(Vec::new());
     let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
     match server.call(async { server.client.request::<Raw<V>>(request?).await }).await {
-        Ok(raw) => Ok(Some(content(raw, kept))),
+        Ok(raw) => Ok(Some(content(raw, keep))),
         Err(CallError::Answered { code: 404, .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn content<V>(raw: Raw<V>, kept: fn(V) -> String) -> Content {
+fn content<V>(raw: Raw<V>, keep: fn(V) -> String) -> Content {
     Content {
         version: raw.metadata.resource_version.unwrap_or_default(),
         labels: raw.metadata.labels.unwrap_or_default(),
-        data: raw.data.into_iter().flatten().map(|(key, value)| (key, kept(value))).collect(),
+        data: raw.data.into_iter().flatten().map(|(key, value)| (key, keep(value))).collect(),
     }
 }
 

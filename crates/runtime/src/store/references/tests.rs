@@ -37,7 +37,7 @@ fn list(store: &ReferenceStore, stubs: &[(&str, u64)]) -> Vec<String> {
 
 /// `object` refers to `key`, and nothing is watched or read.
 fn unwatched() -> ReferenceStore {
-    let store = ReferenceStore::new(Kind::Secret, &[BUNDLE]);
+    let store = ReferenceStore::new(ReferenceKind::Secret, &[BUNDLE]);
     store.refer(&name("object"), [name("key"), name(BUNDLE)].into());
     store
 }

@@ -108,7 +108,7 @@ async fn scrape(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> 
     let url = address.and_then(|address| endpoint.of(address)).ok_or_else(|| format!("{described} has no address"))?;
     let late =
         || format!("HTTP GET {url} failed: no response within the {} s for all exporters", POLL_TIMEOUT.as_secs());
-    let answer = time::timeout_at(until, http.ask(HttpRequest::get(url.clone(), MAX_RESPONSE_BYTES)))
+    let answer = time::timeout_at(until, http.send(HttpRequest::get(url.clone(), MAX_RESPONSE_BYTES)))
         .await
         .map_err(|_| late())?;
     let answer = answer.map_err(|error| format!("HTTP GET {url} failed: {error}"))?;

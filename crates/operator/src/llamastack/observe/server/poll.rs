@@ -48,7 +48,7 @@ pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedS
 async fn get(http: &Http, url: &str, path: &str) -> Result<Value, PollFailure> {
     let address = format!("{url}{path}");
     let address = address.parse().map_err(|_| PollFailure::Unexpected(format!("{url:?} is not a valid URL")))?;
-    let answer = http.ask(HttpRequest::get(address, MAX_RESPONSE_BYTES)).await.map_err(PollFailure::Reach)?;
+    let answer = http.send(HttpRequest::get(address, MAX_RESPONSE_BYTES)).await.map_err(PollFailure::Reach)?;
     if !answer.status.is_success() {
         return Err(PollFailure::Status(answer.status));
     }

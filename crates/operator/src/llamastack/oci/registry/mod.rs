@@ -9,7 +9,7 @@ mod slots;
 use std::time::Duration;
 
 use steersman_plan::llamastack::config::base::{Base, LabelError};
-use steersman_plan::oci::{BadReference, Credentials, Login, Reference};
+use steersman_plan::oci::{BadReference, Credentials, ImageReference, Login};
 use steersman_runtime::http::{Http, HttpError};
 
 pub use image::{LAYER_LIMIT, MANIFEST_LIMIT};
@@ -70,14 +70,19 @@ impl Registry {
     /// The base configuration of an image. The digest is read each time with these credentials, so that a cached result is
     /// returned only to those who may read the image. The rest is read once for each digest.
     pub async fn labelled(&self, image: &str, credentials: &Credentials) -> Result<ImageLabels, RegistryError> {
-        let reference = Reference::parse(image)?;
+        let reference = ImageReference::parse(image)?;
         let slow = RegistryError::TooSlow { registry: reference.registry.clone(), limit: self.limit };
         let logins = credentials.logins(&reference);
         let read = self.read(image, &reference, &logins);
         tokio::time::timeout(self.limit, read).await.unwrap_or(Err(slow))
     }
 
-    async fn read(&self, image: &str, reference: &Reference, logins: &[&Login]) -> Result<ImageLabels, RegistryError> {
+    async fn read(
+        &self,
+        image: &str,
+        reference: &ImageReference,
+        logins: &[&Login],
+    ) -> Result<ImageLabels, RegistryError> {
         let mut attempt = self.read_as(image, reference, logins.first().copied()).await;
         for login in logins.iter().skip(1) {
             if !matches!(attempt, Err(RegistryError::Denied { .. })) {
@@ -91,7 +96,7 @@ impl Registry {
     async fn read_as(
         &self,
         image: &str,
-        reference: &Reference,
+        reference: &ImageReference,
         login: Option<&Login>,
     ) -> Result<ImageLabels, RegistryError> {
         let mut session = Session::new(&self.http, reference, login);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode, Uri};
-use steersman_plan::oci::{Login, Reference};
+use steersman_plan::oci::{ImageReference, Login};
 use steersman_runtime::http::{Http, HttpError, HttpRequest, HttpResponse};
 
 use super::RegistryError;
@@ -14,14 +14,14 @@ const TOKEN_LIMIT: usize = 64 * 1024;
 
 pub struct Session<'a> {
     http: &'a Http,
-    pub reference: &'a Reference,
+    pub reference: &'a ImageReference,
     login: Option<&'a Login>,
     /// Header for the next requests.
     authorization: Option<HeaderValue>,
 }
 
 impl<'a> Session<'a> {
-    pub fn new(http: &'a Http, reference: &'a Reference, login: Option<&'a Login>) -> Self {
+    pub fn new(http: &'a Http, reference: &'a ImageReference, login: Option<&'a Login>) -> Self {
         let ready = match login {
             Some(Login::Token(token)) => auth::bearer(token),
             _ => None,
@@ -38,7 +38,7 @@ impl<'a> Session<'a> {
         what: &str,
         limit: usize,
     ) -> Result<HttpResponse, RegistryError> {
-        let Reference { registry, repository, .. } = self.reference;
+        let ImageReference { registry, repository, .. } = self.reference;
         let url = format!("https://{}/v2/{repository}/{path}", self.reference.host());
         let url: Uri = url.parse().map_err(|_| self.unusable(what, "its URL is not valid"))?;
         let mut ask = HttpRequest { method, ..HttpRequest::get(url, limit) };
@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         if let Some(authorization) = &self.authorization {
             ask.headers.insert(AUTHORIZATION, authorization.clone());
         }
-        self.http.ask(ask).await.map_err(|cause| self.unreached(cause))
+        self.http.send(ask).await.map_err(|cause| self.unreached(cause))
     }
 
     /// Answers the challenge. False: there are no other credentials than those that were refused.
@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        let answer = self.http.ask(ask).await.map_err(|cause| self.unreached(cause))?;
+        let answer = self.http.send(ask).await.map_err(|cause| self.unreached(cause))?;
         match answer.status {
             status if status.is_success() => {
                 let token = auth::token(&answer.body).as_ref().and_then(auth::bearer);

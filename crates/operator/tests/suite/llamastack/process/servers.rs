@@ -55,7 +55,7 @@ async fn status_mirrors_server_providers_and_health() {
             "health": { "status": "Error", "message": "no answer with api_key=hush", "time": 12 } }])),
     );
     let through = fake.address.to_string();
-    let operator = env.place.start("servers", &["--reach-through", &through]).await;
+    let operator = env.place.start("servers", &["--cluster-gateway", &through]).await;
     env.create("starter", starter()).await;
     let object = until(&env, &operator, "starter", "HealthCheck", |found| found["status"] == "True").await;
     let status = &object.data["status"];
@@ -93,7 +93,7 @@ async fn status_mirrors_server_providers_and_health() {
     let before = env.objects().get("starter").await.unwrap();
     operator.signal(rustix::process::Signal::TERM);
     fake.take_requests();
-    let next = env.place.start("servers-2", &["--reach-through", &through]).await;
+    let next = env.place.start("servers-2", &["--cluster-gateway", &through]).await;
     wait::eventually("the server is polled again", async || {
         fake.take_requests().iter().any(|request| request.path == "/v1/providers").then_some(())
     })

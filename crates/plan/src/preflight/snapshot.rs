@@ -7,25 +7,25 @@ use steersman_api::{Family, LegacyLease};
 use steersman_reconcile::Lookup;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Seen {
+pub struct ClusterSnapshot {
     pub now: Timestamp,
     /// The user who made the requests.
     pub user: Lookup<String>,
     pub server: Lookup<ServerVersion>,
-    pub families: Vec<FamilySeen>,
-    pub rights: Vec<RightSeen>,
-    pub leases: Vec<LegacySeen>,
+    pub families: Vec<ObservedFamily>,
+    pub rights: Vec<ObservedRight>,
+    pub leases: Vec<ObservedLegacyLease>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FamilySeen {
+pub struct ObservedFamily {
     pub family: Family,
     /// Known as None if the cluster does not have this CRD.
-    pub crd: Lookup<Option<CrdSeen>>,
+    pub crd: Lookup<Option<ObservedCrd>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CrdSeen {
+pub struct ObservedCrd {
     pub served: Vec<String>,
     pub storage: String,
     pub established: bool,
@@ -67,7 +67,7 @@ pub enum Reach {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RightSeen {
+pub struct ObservedRight {
     #[serde(flatten)]
     pub right: Right,
     pub allowed: Lookup<bool>,
@@ -75,14 +75,14 @@ pub struct RightSeen {
 
 /// The Leases with the name of an earlier operator's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LegacySeen {
+pub struct ObservedLegacyLease {
     #[serde(flatten)]
     pub lease: LegacyLease,
-    pub found: Lookup<Vec<LeaseSeen>>,
+    pub found: Lookup<Vec<ObservedLease>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeaseSeen {
+pub struct ObservedLease {
     pub namespace: String,
     /// Absent or empty once the last holder has released the lease.
     pub holder: Option<String>,
