@@ -19,31 +19,31 @@ pub struct Check {
     write: bool,
 }
 
-struct Generated {
+struct GeneratedFile {
     path: &'static str,
     content: fn() -> Result<String>,
 }
 
-const FILES: [Generated; 10] = [
-    Generated {
+const FILES: [GeneratedFile; 10] = [
+    GeneratedFile {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
     },
-    Generated {
+    GeneratedFile {
         path: "deploy/crds/llamastackdistributions.llamastack.io.yaml",
         content: || Ok(steersman::crds::file(Family::Llsd)?),
     },
-    Generated {
+    GeneratedFile {
         path: "deploy/crds/variantautoscalings.llmd.ai.yaml",
         content: || Ok(steersman::crds::file(Family::Va)?),
     },
-    Generated { path: "deploy/webhooks.yaml", content: || Ok(steersman::admission::file()?) },
-    Generated { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
-    Generated { path: "docs/commands.md", content: commands },
-    Generated { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::llamastack()) },
-    Generated { path: "docs/dynamo-fields.md", content: || Ok(crate::fields::dynamo()) },
-    Generated { path: "docs/api-reference.md", content: api_reference::page },
-    Generated { path: "CONTRIBUTING.md", content: || layers::contributing(&crate::root()) },
+    GeneratedFile { path: "deploy/webhooks.yaml", content: || Ok(steersman::admission::file()?) },
+    GeneratedFile { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
+    GeneratedFile { path: "docs/commands.md", content: commands },
+    GeneratedFile { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::llamastack()) },
+    GeneratedFile { path: "docs/dynamo-fields.md", content: || Ok(crate::fields::dynamo()) },
+    GeneratedFile { path: "docs/api-reference.md", content: api_reference::page },
+    GeneratedFile { path: "CONTRIBUTING.md", content: || layers::contributing(&crate::root()) },
 ];
 
 impl Check {

@@ -20,8 +20,8 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
-use steersman_testkit::process::{detach, spawn_bound};
-use steersman_testkit::{cache, tree};
+use steersman_testkit::process::{detach, spawn_child_bound_to_parent};
+use steersman_testkit::{cache, process_tree};
 
 /// The worker is killed if it has not stopped after this time.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ fn run_worker() -> Result<ExitCode> {
     let signal = Arc::new(Mutex::new(None));
     watch_signals(worker.id(), lifeline, signal.clone())?;
     let status = worker.wait().context("cannot wait for the worker process")?;
-    tree::end_descendants(std::process::id());
+    process_tree::end_descendants(std::process::id());
     // A worker that was stopped or killed has not removed its folder. An error is ignored: the next start tries again and
     // reports it.
     let _ = cache::clear_stale_runs();
@@ -120,7 +120,7 @@ pub fn watch_lifeline() -> Result<()> {
     thread::Builder::new().name("lifeline".into()).spawn(|| {
         wait_for_end_of_input();
         STOPPING.store(true, Ordering::Release);
-        tree::end_descendants(std::process::id());
+        process_tree::end_descendants(std::process::id());
         std::process::exit(130);
     })?;
     Ok(())
@@ -161,17 +161,17 @@ pub fn run_as_keeper(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         adopt_orphans()?;
         thread::spawn(|| {
             wait_for_end_of_input();
-            tree::end_descendants(std::process::id());
+            process_tree::end_descendants(std::process::id());
             std::process::exit(130);
         });
         let mut command = Command::new(words.next().context("the keeper was started without a program")?);
         command.args(words).stdin(Stdio::null());
         let shown = command.get_program().to_owned();
-        let child = spawn_bound(command);
+        let child = spawn_child_bound_to_parent(command);
         child.and_then(|mut child| child.wait()).with_context(|| format!("cannot run {}", shown.display()))
     };
     let outcome = run();
-    tree::end_descendants(std::process::id());
+    process_tree::end_descendants(std::process::id());
     match outcome {
         Ok(status) => {
             let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);

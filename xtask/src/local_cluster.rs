@@ -56,7 +56,7 @@ fn build(target: &Path) -> Result<()> {
     check_go()?;
     warn_of_small_disk(target);
     // On the same file system as the target, so that the finished folder can be renamed into place.
-    let run = RunFolder::create(&cache::runs()?)?;
+    let run = RunFolder::create(&cache::runs_folder()?)?;
     let built = run.path().join("built");
     fs::create_dir_all(&built)?;
     let mut progress = Progress::start("building the local cluster (once; several minutes)");

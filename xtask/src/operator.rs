@@ -8,7 +8,7 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::json;
 use steersman_api::Family;
-use steersman_testkit::{Account, Asked, Cluster, Launch, Operator, wait};
+use steersman_testkit::{Cluster, Operator, OperatorAccount, OperatorCommand, WebhookFamilies, wait};
 
 use crate::command::{cargo, run_lines, show};
 use crate::progress::Progress;
@@ -28,10 +28,10 @@ pub struct Running {
 }
 
 /// Installs the CRDs and webhook configurations, starts the operator and waits until its webhooks work.
-pub async fn start(cluster: &Cluster, account: &Account, folder: &Path, program: &Path) -> Result<Running> {
-    let launch = Launch::new(program, &account.kubeconfig, IDENTITY).with(&["--operator-image", IMAGE]);
-    let all = Asked { converted: &[], judged: Some(&[]) };
-    let (mut operator, install_output) = launch.start_asked(cluster, &all, &folder.join("log")).await?;
+pub async fn start(cluster: &Cluster, account: &OperatorAccount, folder: &Path, program: &Path) -> Result<Running> {
+    let launch = OperatorCommand::new(program, &account.kubeconfig, IDENTITY).args(&["--operator-image", IMAGE]);
+    let all = WebhookFamilies { crds: &[], admission: Some(&[]) };
+    let (mut operator, install_output) = launch.start_with_webhooks(cluster, &all, &folder.join("log")).await?;
     println!("\n{}", install_output.trim_end());
     wait_until_ready(cluster, &mut operator).await?;
     let metrics =

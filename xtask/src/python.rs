@@ -125,7 +125,7 @@ impl Python {
         // The run that held the lock before may have installed the packages.
         if !target.is_dir() {
             // A folder on the same file system as the target can be renamed, so that the target is never incomplete.
-            let run = RunFolder::create(&cache::runs()?)?;
+            let run = RunFolder::create(&cache::runs_folder()?)?;
             let folder = run.path().join("packages");
             let mut progress = Progress::start(&format!("installing {what} (once)"));
             install(&folder, &mut progress)?;

@@ -13,8 +13,8 @@ use steersman_testkit::cache::{self, RunFolder};
 
 use crate::local_cluster;
 use crate::progress::elapsed;
-use session::{Outcome, Session};
-use steps::{ON_DEMAND, STEPS, Step};
+use session::{Session, StepOutcome};
+use steps::{ON_DEMAND, STEPS, TestStep};
 
 #[derive(Args)]
 pub struct Test {
@@ -25,14 +25,14 @@ pub struct Test {
 
 impl Test {
     pub fn run(self) -> Result<()> {
-        let named = |step: &&Step| self.suites.iter().any(|name| name == step.name);
+        let named = |step: &&TestStep| self.suites.iter().any(|name| name == step.name);
         let usual = STEPS.iter().filter(|step| self.suites.is_empty() || named(step));
-        let chosen: Vec<&Step> = usual.chain(ON_DEMAND.iter().filter(named)).collect();
+        let chosen: Vec<&TestStep> = usual.chain(ON_DEMAND.iter().filter(named)).collect();
         if chosen.iter().any(|step| step.on_cluster) {
             let alternative = "steps without the cluster can still run, such as `cargo xtask test --suite unit`";
             local_cluster::check().map_err(|missing| anyhow!("{missing}; {alternative}"))?;
         }
-        let run = RunFolder::create(&cache::runs()?)?;
+        let run = RunFolder::create(&cache::runs_folder()?)?;
         let mut session = Session::new(run.path());
         let started = Instant::now();
         let mut outcomes = Vec::new();
@@ -72,9 +72,9 @@ fn read_skipped(list: &Path) -> Result<Vec<String>> {
     }
 }
 
-fn summarise(outcomes: &[Outcome<'_>], took: Duration, skipped: &[String]) {
+fn summarise(outcomes: &[StepOutcome<'_>], took: Duration, skipped: &[String]) {
     println!("\n=== summary");
-    for Outcome { step, took, result } in outcomes {
+    for StepOutcome { step, took, result } in outcomes {
         let verdict = if result.is_ok() { "ok" } else { "FAILED" };
         println!("{:<15} {:>7}  {verdict}", step.name, elapsed(*took));
     }

@@ -18,8 +18,10 @@ use serde_json::json;
 use steersman::args::ClusterArgs;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
-use steersman_testkit::play::{PLAY, Play};
-use steersman_testkit::{Account, Cluster, Flavour, Gpu, NodePool, Operator, Options, apply, graphs as testkit_graphs};
+use steersman_testkit::pod_behaviour::{BEHAVIOUR_ANNOTATION, PodBehaviour};
+use steersman_testkit::{
+    Cluster, Flavour, Gpu, NodePool, Operator, OperatorAccount, Options, apply, fake_graphs as testkit_graphs,
+};
 
 use crate::progress::Progress;
 use crate::{local_cluster, operator};
@@ -69,24 +71,24 @@ impl Up {
         let binaries = local_cluster::programs()?;
         // The build comes first: the start of the cluster would compete with the compiler.
         let program = operator::build(self.release)?;
-        let run = RunFolder::create(&cache::runs()?)?;
+        let run = RunFolder::create(&cache::runs_folder()?)?;
         let progress = Progress::start("starting the local cluster");
         let options = Options {
             flavour: Flavour::Full,
             api_port: self.api_port,
             prometheus_port: self.prometheus_port,
-            fleet: node_pools(),
+            node_pools: node_pools(),
         };
         let mut cluster = Cluster::start(&binaries, run.path(), &options).await?;
         progress.done();
-        let account = Account::install(&cluster).await?;
+        let account = OperatorAccount::install(&cluster).await?;
         preflight(&account.kubeconfig).await?;
         let admin = cluster.admin().await?;
         settings::apply(&cluster, &admin).await?;
-        apply::manifests(&admin, None, testkit_graphs::CRD).await?;
+        apply::apply_manifests(&admin, None, testkit_graphs::GRAPH_CRD).await?;
         let running = operator::start(&cluster, &account, run.path(), &program).await?;
         // The namespace label is that of the operator's pod, as with a ServiceMonitor, not that of the objects.
-        cluster.scrape("steersman", &running.metrics, &json!({ "namespace": account.namespace }))?;
+        cluster.add_scrape_target("steersman", &running.metrics, &json!({ "namespace": account.namespace }))?;
         let mut operator = running.operator;
         apply_examples(&cluster).await?;
         print_instructions(&cluster, &binaries, &operator);
@@ -105,10 +107,10 @@ impl Up {
 /// Two pools with large GPUs, one with small GPUs, and one without GPUs.
 fn node_pools() -> Vec<NodePool> {
     vec![
-        NodePool::usual(Gpu::H200, 2),
-        NodePool::usual(Gpu::H100, 2),
-        NodePool::usual(Gpu::L40S, 2),
-        NodePool::plain("cpu", 2),
+        NodePool::with_gpus(Gpu::H200, 2),
+        NodePool::with_gpus(Gpu::H100, 2),
+        NodePool::with_gpus(Gpu::L40S, 2),
+        NodePool::without_gpus("cpu", 2),
     ]
 }
 
@@ -128,9 +130,10 @@ async fn preflight(kubeconfig: &Path) -> Result<()> {
 async fn apply_examples(cluster: &Cluster) -> Result<()> {
     let client = cluster.admin().await?;
     // The pod of a Job runs until its simulated profiler has ended.
-    let metadata = json!({ "name": NAMESPACE, "annotations": { PLAY: Play::Hang.value() } });
+    let metadata =
+        json!({ "name": NAMESPACE, "annotations": { BEHAVIOUR_ANNOTATION: PodBehaviour::Hang.annotation_value() } });
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata });
-    apply::manifests(&client, None, &namespace.to_string()).await?;
+    apply::apply_manifests(&client, None, &namespace.to_string()).await?;
     cluster.wait_for_default_account(NAMESPACE).await?;
     let mut files = Vec::new();
     for folder in EXAMPLE_FOLDERS {
@@ -141,7 +144,7 @@ async fn apply_examples(cluster: &Cluster) -> Result<()> {
     files.sort();
     for file in files {
         let manifests = fs::read_to_string(&file)?;
-        apply::manifests(&client, Some(NAMESPACE), &manifests)
+        apply::apply_manifests(&client, Some(NAMESPACE), &manifests)
             .await
             .with_context(|| format!("cannot apply {}", file.display()))?;
     }

@@ -20,7 +20,7 @@ pub fn object<K: DeserializeOwned>(manifest: Value) -> K {
 }
 
 /// Applies every document of `manifests`. Objects without a namespace go to `namespace`, or to `default` if that is `None`.
-pub async fn manifests(client: &Client, namespace: Option<&str>, manifests: &str) -> Result<Vec<DynamicObject>> {
+pub async fn apply_manifests(client: &Client, namespace: Option<&str>, manifests: &str) -> Result<Vec<DynamicObject>> {
     let documents: Vec<Option<DynamicObject>> =
         serde_saphyr::from_multiple(manifests).context("the manifests are not YAML documents of Kubernetes objects")?;
     let mut applied = Vec::new();

@@ -29,7 +29,7 @@ const POLICY_MANIFEST: &str = r#"{
 /// A write request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Written {
+pub struct AuditedWrite {
     pub verb: String,
     #[serde(rename = "requestURI")]
     pub uri: String,
@@ -53,7 +53,7 @@ struct Status {
     code: u16,
 }
 
-impl Written {
+impl AuditedWrite {
     /// Whether the write succeeded. Rejected writes are in the log too.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.response_status.code)
@@ -75,7 +75,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
 
 impl Cluster {
     /// All writes so far, in the order of their responses.
-    pub fn writes(&self) -> Result<Vec<Written>> {
+    pub fn audited_writes(&self) -> Result<Vec<AuditedWrite>> {
         let text = std::fs::read_to_string(self.folder.join(LOG_FILE)).context("cannot read the audit log")?;
         // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -9,27 +9,29 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 
 /// Environment variable that overrides the cache folder.
-pub const CACHE: &str = "STEERSMAN_CACHE";
+pub const CACHE_FOLDER_VARIABLE: &str = "STEERSMAN_CACHE";
 
 /// The cache folder: `$STEERSMAN_CACHE`, else `$XDG_CACHE_HOME/steersman`, else `$HOME/.cache/steersman`.
 pub fn folder() -> Result<PathBuf> {
     let path_from_variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = path_from_variable(CACHE)
+    let folder = path_from_variable(CACHE_FOLDER_VARIABLE)
         .or_else(|| path_from_variable("XDG_CACHE_HOME").map(|home| home.join("steersman")))
         .or_else(|| path_from_variable("HOME").map(|home| home.join(".cache/steersman")))
-        .with_context(|| format!("no cache folder: set {CACHE} to a folder for built tools and running clusters"))?;
+        .with_context(|| {
+            format!("no cache folder: set {CACHE_FOLDER_VARIABLE} to a folder for built tools and running clusters")
+        })?;
     // Go and the tests run in other working directories, in which a relative path would have another meaning.
     std::path::absolute(&folder).with_context(|| format!("the cache folder {} has no absolute path", folder.display()))
 }
 
 /// The parent of the folders of all runs.
-pub fn runs() -> Result<PathBuf> {
+pub fn runs_folder() -> Result<PathBuf> {
     Ok(folder()?.join("runs"))
 }
 
 /// Removes the folders of killed runs.
 pub fn clear_stale_runs() -> Result<()> {
-    let runs = runs()?;
+    let runs = runs_folder()?;
     if runs.is_dir() { remove_stale(&runs) } else { Ok(()) }
 }
 

@@ -49,7 +49,7 @@ pub(crate) async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     // As long as the timeout of tests, because even a handshake is slow on a busy machine.
-    config.connect_timeout = Some(crate::wait::LIMIT);
+    config.connect_timeout = Some(crate::wait::TIMEOUT);
     // The cluster runs on this machine, so a proxy of the user's environment must not be used.
     config.proxy_url = None;
     Ok(Client::try_from(config)?)

@@ -10,7 +10,7 @@ pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
 }
 
 /// Status, reason and message of the condition of this type. All are empty if there is none.
-pub fn statement<'a>(object: &'a Value, type_: &str) -> (&'a str, &'a str, &'a str) {
+pub fn condition_parts<'a>(object: &'a Value, type_: &str) -> (&'a str, &'a str, &'a str) {
     let found = condition(object, type_);
     let text = |name: &str| found[name].as_str().unwrap_or_default();
     (text("status"), text("reason"), text("message"))
@@ -28,8 +28,8 @@ mod tests {
         let whole = json!({ "status": status });
         for object in [&status, &whole] {
             assert_eq!(condition(object, "Ready")["reason"], "Up");
-            assert_eq!(statement(object, "Ready"), ("True", "Up", ""));
-            assert_eq!((condition(object, "Other"), statement(object, "Other")), (&Value::Null, ("", "", "")));
+            assert_eq!(condition_parts(object, "Ready"), ("True", "Up", ""));
+            assert_eq!((condition(object, "Other"), condition_parts(object, "Other")), (&Value::Null, ("", "", "")));
         }
         assert_eq!(*condition(&json!({}), "Ready"), Value::Null);
     }

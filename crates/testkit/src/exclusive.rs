@@ -3,7 +3,7 @@
 use tokio::sync::{Mutex, MutexGuard, OnceCell, Semaphore, SemaphorePermit};
 
 use crate::cluster::{Cluster, Flavour};
-use crate::shared::{alone, shared};
+use crate::shared::{prepared_cluster, shared_cluster};
 
 /// Number of bare clusters. It exceeds the number of processors, because such tests mostly wait for the cluster.
 const BARE_CLUSTERS: usize = 4;
@@ -21,7 +21,7 @@ static FREE_SLOTS: Semaphore = Semaphore::const_new(BARE_CLUSTERS);
 static FULL_CLUSTER: Mutex<()> = Mutex::const_new(());
 
 /// Exclusive use of a cluster. Objects of an earlier test that failed may still exist.
-pub struct Turn {
+pub struct ExclusiveCluster {
     pub cluster: &'static Cluster,
     // Dropped in this order: the lock must be free before another test gets the permit.
     _lock: MutexGuard<'static, ()>,
@@ -29,14 +29,14 @@ pub struct Turn {
 }
 
 /// Waits for exclusive use of a cluster. Returns `None` after reporting a skip if the cluster's programs are not built.
-pub async fn turn(flavour: Flavour) -> Option<Turn> {
+pub async fn exclusive_cluster(flavour: Flavour) -> Option<ExclusiveCluster> {
     if flavour == Flavour::Full {
-        let cluster = shared(flavour).await?;
-        return Some(Turn { cluster, _lock: FULL_CLUSTER.lock().await, _permit: None });
+        let cluster = shared_cluster(flavour).await?;
+        return Some(ExclusiveCluster { cluster, _lock: FULL_CLUSTER.lock().await, _permit: None });
     }
     let permit = FREE_SLOTS.acquire().await.ok()?;
     // Clusters are started in this order, so the running ones are found first.
     let (slot, guard) = SLOTS.iter().find_map(|slot| Some((slot, slot.lock.try_lock().ok()?)))?;
-    let cluster = alone(&slot.cluster, async |_| Ok(())).await?;
-    Some(Turn { cluster, _lock: guard, _permit: Some(permit) })
+    let cluster = prepared_cluster(&slot.cluster, async |_| Ok(())).await?;
+    Some(ExclusiveCluster { cluster, _lock: guard, _permit: Some(permit) })
 }

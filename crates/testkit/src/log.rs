@@ -17,7 +17,7 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn at(path: &Path) -> Self {
+    pub fn open(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
@@ -35,23 +35,25 @@ impl Log {
         self.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    pub fn end(&self) -> String {
+    pub fn last_lines(&self) -> String {
         let text = self.text();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(MAX_END_LINES)..].join("\n")
     }
 
     /// Number of lines with this message for which `counts` returns true.
-    pub fn times_said(&self, message: &str, counts: impl Fn(&Value) -> bool) -> usize {
+    pub fn count(&self, message: &str, counts: impl Fn(&Value) -> bool) -> usize {
         self.lines().iter().filter(|line| line["msg"] == message && counts(line)).count()
     }
 
-    pub fn said(&self, message: &str) -> bool {
-        self.times_said(message, |_| true) > 0
+    pub fn contains(&self, message: &str) -> bool {
+        self.count(message, |_| true) > 0
     }
 
-    pub async fn until_said(&self, message: &str) -> Result<()> {
-        wait::eventually(message, async || self.said(message).then_some(())).await.with_context(|| self.end())
+    pub async fn wait_for(&self, message: &str) -> Result<()> {
+        wait::eventually(message, async || self.contains(message).then_some(()))
+            .await
+            .with_context(|| self.last_lines())
     }
 
     /// The URL at which this server of the operator listens.
@@ -70,13 +72,13 @@ mod tests {
     #[test]
     fn log_is_readable_while_written() {
         let folder = tempfile::tempdir().unwrap();
-        let log = Log::at(&folder.path().join("log"));
-        assert_eq!((log.text().as_str(), log.said("up"), log.address("health")), ("", false, None));
+        let log = Log::open(&folder.path().join("log"));
+        assert_eq!((log.text().as_str(), log.contains("up"), log.address("health")), ("", false, None));
         let lines = "{\"msg\":\"up\",\"n\":1}\n{\"msg\":\"up\",\"n\":2}\n\
             {\"msg\":\"listening\",\"server\":\"health\",\"tls\":true,\"address\":\"0.0.0.0:81\"}\n{\"msg\":\"u";
         fs::write(&log.path, lines).unwrap();
-        assert_eq!((log.lines().len(), log.times_said("up", |line| line["n"] == 2)), (3, 1));
+        assert_eq!((log.lines().len(), log.count("up", |line| line["n"] == 2)), (3, 1));
         assert_eq!(log.address("health").as_deref(), Some("https://127.0.0.1:81"));
-        assert!(log.end().ends_with("{\"msg\":\"u"));
+        assert!(log.last_lines().ends_with("{\"msg\":\"u"));
     }
 }

@@ -15,7 +15,7 @@ pub async fn scrape(address: &str) -> Option<String> {
 }
 
 /// The series of a metric that have all of `labels`, with their labels and values.
-pub fn find(text: &str, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f64)> {
+pub fn find_series(text: &str, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f64)> {
     let parse = |line: &str| {
         let (found, value) = line.strip_prefix(metric)?.rsplit_once(' ')?;
         let is_whole_name = found.is_empty() || found.starts_with('{');
@@ -26,7 +26,7 @@ pub fn find(text: &str, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f
 }
 
 /// Sum of all series that begin with `series`.
-pub fn sum(text: &str, series: &str) -> f64 {
+pub fn sum_series(text: &str, series: &str) -> f64 {
     let lines = text.lines().filter(|line| line.starts_with(series));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
@@ -38,9 +38,9 @@ mod tests {
     #[test]
     fn series_match_by_name_and_labels() {
         let text = "# HELP a_total b\na_total{x=\"1\",y=\"2\"} 3\na_total{x=\"2\",y=\"2\"} 4\na_total_more 5\nb 0.5\n";
-        assert_eq!(find(text, "a_total", &[("x", "1")]), [("{x=\"1\",y=\"2\"}".to_owned(), 3.0)]);
-        assert_eq!(find(text, "a_total", &[("y", "2")]).len(), 2);
-        assert_eq!(find(text, "b", &[]), [(String::new(), 0.5)]);
-        assert_eq!((sum(text, "a_total{"), sum(text, "b"), sum(text, "c")), (7.0, 0.5, 0.0));
+        assert_eq!(find_series(text, "a_total", &[("x", "1")]), [("{x=\"1\",y=\"2\"}".to_owned(), 3.0)]);
+        assert_eq!(find_series(text, "a_total", &[("y", "2")]).len(), 2);
+        assert_eq!(find_series(text, "b", &[]), [(String::new(), 0.5)]);
+        assert_eq!((sum_series(text, "a_total{"), sum_series(text, "b"), sum_series(text, "c")), (7.0, 0.5, 0.0));
     }
 }

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Flavour};
-use crate::play::{PLAY, Play};
+use crate::pod_behaviour::{BEHAVIOUR_ANNOTATION, PodBehaviour};
 use crate::wait;
 
 /// A namespace with a client of the administrator.
@@ -25,11 +25,11 @@ pub struct Namespace {
 impl Cluster {
     /// Creates a namespace whose name starts with `prefix`, and waits until pods can be created in it.
     pub async fn namespace(&self, prefix: &str) -> Result<Namespace> {
-        self.namespace_with(prefix, &[]).await
+        self.namespace_with_annotations(prefix, &[]).await
     }
 
-    /// Creates a namespace with annotations, such as those that set the behaviour of its pods (see [`crate::play`]).
-    pub async fn namespace_with(&self, prefix: &str, annotations: &[(&str, &str)]) -> Result<Namespace> {
+    /// Creates a namespace with annotations, such as those that set the behaviour of its pods (see [`crate::pod_behaviour`]).
+    pub async fn namespace_with_annotations(&self, prefix: &str, annotations: &[(&str, &str)]) -> Result<Namespace> {
         let admin = self.admin().await?;
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let metadata = ObjectMeta {
@@ -49,7 +49,7 @@ impl Cluster {
     /// Waits until pods can be created in `namespace`.
     pub async fn wait_for_default_account(&self, namespace: &str) -> Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
-        wait::until(accounts, "default", "exists", wait::LIMIT, |_| true)
+        wait::until(accounts, "default", "exists", wait::TIMEOUT, |_| true)
             .await
             .context("pods cannot be created before the namespace has its default service account")?;
         Ok(())
@@ -62,16 +62,16 @@ impl Namespace {
     }
 
     /// API of a kind in this namespace, as the administrator.
-    pub fn all<K>(&self) -> Api<K>
+    pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        self.seen_by(&self.admin)
+        self.api_as(&self.admin)
     }
 
     /// API of a kind in this namespace, as the user of `client`.
-    pub fn seen_by<K>(&self, client: &Client) -> Api<K>
+    pub fn api_as<K>(&self, client: &Client) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
@@ -81,7 +81,7 @@ impl Namespace {
 
     /// Applies manifests to this namespace.
     pub async fn apply(&self, manifests: &str) -> Result<()> {
-        crate::apply::manifests(&self.admin, Some(&self.name), manifests).await?;
+        crate::apply::apply_manifests(&self.admin, Some(&self.name), manifests).await?;
         Ok(())
     }
 
@@ -91,13 +91,13 @@ impl Namespace {
         K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
         K::DynamicType: Default,
     {
-        Ok(self.all::<K>().get_opt(name).await?.map(|found| json!(found)))
+        Ok(self.api::<K>().get_opt(name).await?.map(|found| json!(found)))
     }
 
     /// Sets the behaviour of pods that are created from now on. With `None`, they run.
-    pub async fn play(&self, play: Option<Play>) -> Result<()> {
-        let value = play.map(Play::value);
-        let patch = Patch::Merge(json!({ "metadata": { "annotations": { PLAY: value } } }));
+    pub async fn set_pod_behaviour(&self, behaviour: Option<PodBehaviour>) -> Result<()> {
+        let value = behaviour.map(PodBehaviour::annotation_value);
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { BEHAVIOUR_ANNOTATION: value } } }));
         let namespaces: Api<Object> = Api::all(self.admin.clone());
         namespaces.patch(&self.name, &PatchParams::default(), &patch).await?;
         // The admission policy reads namespaces from a cache. A dry run shows when it has the new annotation.
@@ -105,17 +105,17 @@ impl Namespace {
         let probe: Pod = serde_json::from_value(json!({ "metadata": { "generateName": "probe-" },
             "spec": { "containers": [container] } }))?;
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let pods = self.all::<Pod>();
+        let pods = self.api::<Pod>();
         wait::eventually("new pods get the annotation of their namespace", async || {
             let made = pods.create(&dry_run, &probe).await.ok()?;
-            (made.annotations().get(PLAY).map(String::as_str) == value).then_some(())
+            (made.annotations().get(BEHAVIOUR_ANNOTATION).map(String::as_str) == value).then_some(())
         })
         .await
     }
 
     /// Waits for an event with this reason, and returns its type and message.
-    pub async fn event(&self, reason: &str) -> Result<(String, String)> {
-        let events: Api<Event> = self.all();
+    pub async fn wait_for_event(&self, reason: &str) -> Result<(String, String)> {
+        let events: Api<Event> = self.api();
         wait::eventually(&format!("an event with reason {reason}"), async || {
             let listed = events.list(&ListParams::default()).await.ok()?;
             let found = listed.items.into_iter().find(|event| event.reason.as_deref() == Some(reason))?;

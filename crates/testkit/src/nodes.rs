@@ -24,7 +24,7 @@ pub struct Gpu {
     /// Major and minor version of the compute capability.
     pub compute: (u8, u8),
     /// GPUs of a typical node.
-    pub per_node: u32,
+    pub typical_count_per_node: u32,
     /// `nvidia.com/mig.capable`
     pub mig_capable: bool,
 }
@@ -48,16 +48,16 @@ const fn gpu(
     family: &'static str,
     memory_mib: u32,
     compute: (u8, u8),
-    per_node: u32,
+    typical_count_per_node: u32,
     mig_capable: bool,
 ) -> Gpu {
-    Gpu { name, product, family, memory_mib, compute, per_node, mig_capable }
+    Gpu { name, product, family, memory_mib, compute, typical_count_per_node, mig_capable }
 }
 
 /// Nodes of one kind.
 #[derive(Clone, Debug)]
 pub struct NodePool {
-    /// Node names are `<name>-0`, `<name>-1`, …; also the value of the label [`POOL`].
+    /// Node names are `<name>-0`, `<name>-1`, …; also the value of the label [`POOL_LABEL`].
     pub name: String,
     pub nodes: u32,
     /// The GPU model and the count per node. `None` for nodes without GPUs.
@@ -65,21 +65,21 @@ pub struct NodePool {
 }
 
 /// The label that names a node's pool, for node selectors.
-pub const POOL: &str = "steersman.dev/pool";
+pub const POOL_LABEL: &str = "steersman.dev/pool";
 
 impl NodePool {
     /// Nodes with the usual number of GPUs.
-    pub fn usual(gpu: Gpu, nodes: u32) -> Self {
-        Self { name: gpu.name.to_owned(), nodes, gpus: Some((gpu, gpu.per_node)) }
+    pub fn with_gpus(gpu: Gpu, nodes: u32) -> Self {
+        Self { name: gpu.name.to_owned(), nodes, gpus: Some((gpu, gpu.typical_count_per_node)) }
     }
 
     /// Nodes without GPUs.
-    pub fn plain(name: &str, nodes: u32) -> Self {
+    pub fn without_gpus(name: &str, nodes: u32) -> Self {
         Self { name: name.to_owned(), nodes, gpus: None }
     }
 
     /// The same pool under another name.
-    pub fn named(self, name: &str) -> Self {
+    pub fn with_name(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
 
@@ -92,7 +92,7 @@ impl NodePool {
             ("kubernetes.io/hostname".to_owned(), name.to_owned()),
             ("kubernetes.io/os".to_owned(), "linux".to_owned()),
             ("kubernetes.io/arch".to_owned(), "amd64".to_owned()),
-            (POOL.to_owned(), self.name.clone()),
+            (POOL_LABEL.to_owned(), self.name.clone()),
         ]);
         let mut capacity = BTreeMap::from([
             ("cpu".to_owned(), Quantity("128".into())),
@@ -170,7 +170,7 @@ async fn create_nodes(nodes: &Api<Node>, pool: &NodePool) -> Result<()> {
     }
     for node in pool.objects() {
         let name = node.metadata.name.unwrap_or_default();
-        wait::until(nodes.clone(), &name, "is Ready and accepts pods", wait::LIMIT, accepts_pods).await?;
+        wait::until(nodes.clone(), &name, "is Ready and accepts pods", wait::TIMEOUT, accepts_pods).await?;
     }
     Ok(())
 }

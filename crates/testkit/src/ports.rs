@@ -16,14 +16,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 const PORT_RANGE: std::ops::Range<u16> = 12_000..32_000;
 
 /// A port of the loopback address that only a server with port sharing (`SO_REUSEPORT`) of the same user can listen on.
-pub struct HeldPort {
+pub struct ReservedPort {
     number: u16,
     _socket: OwnedFd,
 }
 
-impl HeldPort {
+impl ReservedPort {
     /// Any free port.
-    pub fn any() -> Result<Self> {
+    pub fn any_free() -> Result<Self> {
         // Concurrent runs start their search at different ports.
         let start = (RandomState::new().hash_one(()) % PORT_RANGE.len() as u64) as usize;
         let mut numbers = PORT_RANGE.cycle().skip(start).take(PORT_RANGE.len());
@@ -32,7 +32,7 @@ impl HeldPort {
     }
 
     /// The port `number`, or an error that says why it is not available.
-    pub fn exactly(number: u16) -> Result<Self> {
+    pub fn with_number(number: u16) -> Result<Self> {
         // With port sharing, the bind would succeed even if another of our clusters uses the port. A plain bind fails.
         if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
             let why = match error.kind() {
@@ -81,18 +81,18 @@ mod tests {
 
     #[test]
     fn held_port_is_exclusive() {
-        let held: Vec<_> = (0..200).map(|_| HeldPort::any().unwrap()).collect();
-        let mut numbers: Vec<_> = held.iter().map(HeldPort::number).collect();
+        let held: Vec<_> = (0..200).map(|_| ReservedPort::any_free().unwrap()).collect();
+        let mut numbers: Vec<_> = held.iter().map(ReservedPort::number).collect();
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), held.len(), "two holders must never get the same port");
         assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, held[0].number())).is_err());
-        let message = HeldPort::exactly(held[0].number()).err().unwrap().to_string();
+        let message = ReservedPort::with_number(held[0].number()).err().unwrap().to_string();
         assert!(message.contains("is taken by another process"), "{message}");
     }
     #[test]
     fn port_sharing_server_listens_on_held_port() {
-        let held = HeldPort::any().unwrap();
+        let held = ReservedPort::any_free().unwrap();
         let server = socket().unwrap();
         sockopt::set_socket_reuseport(&server, true).unwrap();
         bind(&server, &loopback(held.number())).unwrap();

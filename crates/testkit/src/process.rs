@@ -23,7 +23,7 @@ pub struct Process {
     child: Child,
     log: PathBuf,
     /// The file with the standard error, unless that goes to the log.
-    complaint: Option<PathBuf>,
+    stderr: Option<PathBuf>,
 }
 
 impl Process {
@@ -43,12 +43,12 @@ impl Process {
         Self::spawn(name, command, log, None)
     }
 
-    /// Starts a command. Its standard output goes to `log`, and its standard error to `complaint` if given.
-    pub fn spawn(name: &str, command: Command, log: PathBuf, complaint: Option<PathBuf>) -> Result<Self> {
+    /// Starts a command. Its standard output goes to `log`, and its standard error to `stderr` if given.
+    pub fn spawn(name: &str, command: Command, log: PathBuf, stderr: Option<PathBuf>) -> Result<Self> {
         let program = command.get_program().to_owned();
-        let started = spawn_bound(command);
+        let started = spawn_child_bound_to_parent(command);
         let child = started.with_context(|| format!("cannot start {name} ({})", Path::new(&program).display()))?;
-        Ok(Self { name: name.to_owned(), child, log, complaint })
+        Ok(Self { name: name.to_owned(), child, log, stderr })
     }
 
     pub fn name(&self) -> &str {
@@ -65,14 +65,14 @@ impl Process {
 
     /// Fails with the last lines of the log if the process has ended.
     pub fn ensure_running(&mut self) -> Result<()> {
-        match self.ended()? {
+        match self.exit_status()? {
             None => Ok(()),
             Some(status) => Err(self.exit_error(status)),
         }
     }
 
     /// The exit status, if the process has ended.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
@@ -81,8 +81,8 @@ impl Process {
     }
 
     /// The standard error, unless that goes to the log.
-    pub fn complaint(&self) -> String {
-        self.complaint.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
+    pub fn stderr(&self) -> String {
+        self.stderr.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
     }
 
     fn exit_error(&self, status: ExitStatus) -> anyhow::Error {
@@ -108,7 +108,7 @@ impl Process {
                 if length > MAX_LOG_END_BYTES { text.split_once('\n').map(|(_, rest)| rest.to_owned()) } else { None };
             Ok(whole_lines.unwrap_or(text))
         };
-        read().unwrap_or_else(|error| format!("({}: {error})", self.log.display())) + &self.complaint()
+        read().unwrap_or_else(|error| format!("({}: {error})", self.log.display())) + &self.stderr()
     }
 }
 
@@ -121,7 +121,7 @@ impl Drop for Process {
 }
 
 /// Starts a command that is killed when this process ends for any reason.
-pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
+pub fn spawn_child_bound_to_parent(mut command: Command) -> io::Result<Child> {
     die_with_parent(&mut command);
     let (answer, result) = mpsc::channel();
     SPAWNER.send((command, answer)).map_err(|_| io::Error::other("the thread that starts processes is gone"))?;

@@ -11,7 +11,7 @@ use crate::binaries::Binaries;
 use crate::cache::{self, RunFolder};
 use crate::metrics;
 use crate::pki::{self, Authority};
-use crate::ports::HeldPort;
+use crate::ports::ReservedPort;
 use crate::process::Process;
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -21,10 +21,10 @@ pub(crate) const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The clients that Prometheus accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    Open,
+pub enum ClientAuth {
+    NotRequired,
     /// Clients with [`USER`] and [`PASSWORD`].
-    Login,
+    Password,
     /// Clients with a certificate of its authority.
     Certificate,
 }
@@ -35,7 +35,7 @@ pub const PASSWORD: &str = "U*U";
 const PASSWORD_HASH: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
 
 /// A Prometheus for a single test. It stops when dropped.
-pub struct Prometheus {
+pub struct PrometheusServer {
     // Dropped in this order: the folder must be last.
     process: Option<Process>,
     authority: Authority,
@@ -45,29 +45,29 @@ pub struct Prometheus {
     _run: RunFolder,
 }
 
-impl Prometheus {
+impl PrometheusServer {
     /// Starts Prometheus. `None` if the cluster's programs are not built.
-    pub async fn start(door: Door) -> Result<Option<Self>> {
-        Self::start_scraping(door, SCRAPE_INTERVAL).await
+    pub async fn start(client_auth: ClientAuth) -> Result<Option<Self>> {
+        Self::start_with_interval(client_auth, SCRAPE_INTERVAL).await
     }
 
     /// Starts Prometheus with a scrape interval, for more targets than it can scrape in a second.
-    pub async fn start_scraping(door: Door, every: Duration) -> Result<Option<Self>> {
+    pub async fn start_with_interval(client_auth: ClientAuth, every: Duration) -> Result<Option<Self>> {
         let Some(binaries) = Binaries::find()? else { return Ok(None) };
-        let run = RunFolder::create(&cache::runs()?)?;
+        let run = RunFolder::create(&cache::runs_folder()?)?;
         let folder = run.path().to_owned();
         let authority = Authority::create(&folder.join("pki"))?;
         authority.store("client", &authority.client("a-test", None)?)?;
-        write_configuration(&folder, &authority, door, every, vec![])?;
+        write_configuration(&folder, &authority, client_auth, every, vec![])?;
         // Prometheus cannot share a port, so the port is released here.
-        let port = HeldPort::any()?.number();
+        let port = ReservedPort::any_free()?.number();
         let mut started = Self { process: None, authority, binaries, port, folder, _run: run };
-        started.start_again().await?;
+        started.restart().await?;
         Ok(Some(started))
     }
 
     /// Starts Prometheus at the same address and with the same data.
-    pub async fn start_again(&mut self) -> Result<()> {
+    pub async fn restart(&mut self) -> Result<()> {
         let program = self.binaries.path("prometheus");
         let (arguments, log) = (arguments(&self.folder, self.port), self.folder.join("prometheus.log"));
         let mut process = Process::start("prometheus", &program, &arguments, &self.folder, log)?;
@@ -99,13 +99,13 @@ impl Prometheus {
     }
 
     /// Adds the target `http://<address>/metrics` with these labels. A target of the same name is replaced.
-    pub fn scrape(&self, name: &str, address: &str, labels: &Value) -> Result<()> {
-        scrape(&self.folder, name, address, labels)
+    pub fn add_target(&self, name: &str, address: &str, labels: &Value) -> Result<()> {
+        add_target(&self.folder, name, address, labels)
     }
 
     /// Removes a target: its series end.
-    pub fn forget(&self, name: &str) -> Result<()> {
-        forget(&self.folder, name)
+    pub fn remove_target(&self, name: &str) -> Result<()> {
+        remove_target(&self.folder, name)
     }
 
     /// The current value of `query`. Prometheus must accept all clients.
@@ -114,10 +114,10 @@ impl Prometheus {
     }
 
     /// The number of queries that Prometheus has answered, from its own metrics.
-    pub async fn queries(&self) -> Result<u64> {
+    pub async fn query_count(&self) -> Result<u64> {
         let request = http::Request::get("/metrics").body(Vec::new())?;
         let text = client(&self.url(), &self.authority)?.request_text(request).await?;
-        let counts = metrics::find(&text, "prometheus_http_requests_total", &[("handler", "/api/v1/query")]);
+        let counts = metrics::find_series(&text, "prometheus_http_requests_total", &[("handler", "/api/v1/query")]);
         Ok(counts.iter().map(|(_, count)| count).sum::<f64>() as u64)
     }
 }
@@ -126,7 +126,7 @@ impl Prometheus {
 pub(crate) fn write_configuration(
     folder: &Path,
     authority: &Authority,
-    door: Door,
+    client_auth: ClientAuth,
     every: Duration,
     jobs: Vec<Value>,
 ) -> Result<()> {
@@ -143,10 +143,10 @@ pub(crate) fn write_configuration(
     let mut web = json!({
         "tls_server_config": { "cert_file": authority.file("server.pem"), "key_file": authority.file("server-key.pem") }
     });
-    match door {
-        Door::Open => {}
-        Door::Login => web["basic_auth_users"] = json!({ USER: PASSWORD_HASH }),
-        Door::Certificate => {
+    match client_auth {
+        ClientAuth::NotRequired => {}
+        ClientAuth::Password => web["basic_auth_users"] = json!({ USER: PASSWORD_HASH }),
+        ClientAuth::Certificate => {
             web["tls_server_config"]["client_ca_file"] = json!(authority.file("ca.pem"));
             web["tls_server_config"]["client_auth_type"] = json!("RequireAndVerifyClientCert");
         }
@@ -191,7 +191,7 @@ fn listening_port(log: &str) -> Option<u16> {
     })
 }
 
-pub(crate) fn scrape(folder: &Path, name: &str, address: &str, labels: &Value) -> Result<()> {
+pub(crate) fn add_target(folder: &Path, name: &str, address: &str, labels: &Value) -> Result<()> {
     let target = json!([{ "targets": [address], "labels": labels }]);
     let folder = folder.join("targets");
     // Prometheus may read the folder at any time, so the file is created by a rename.
@@ -201,7 +201,7 @@ pub(crate) fn scrape(folder: &Path, name: &str, address: &str, labels: &Value) -
     Ok(())
 }
 
-pub(crate) fn forget(folder: &Path, name: &str) -> Result<()> {
+pub(crate) fn remove_target(folder: &Path, name: &str) -> Result<()> {
     Ok(std::fs::remove_file(folder.join("targets").join(format!("{name}.json")))?)
 }
 

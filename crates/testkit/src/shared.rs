@@ -12,12 +12,12 @@ use crate::cluster::{Cluster, Flavour, Options};
 use crate::skip;
 
 /// Environment variable with the folder of the shared clusters, which has one sub-folder per flavour.
-pub const SHARED_CLUSTERS: &str = "STEERSMAN_CLUSTERS";
+pub const CLUSTERS_VARIABLE: &str = "STEERSMAN_CLUSTERS";
 
 /// The shared cluster of this flavour, or `None` after reporting a skip if the cluster's programs are not built.
 #[track_caller]
 #[allow(clippy::panic, reason = "a test whose cluster does not start has failed, with the reason")]
-pub fn shared(flavour: Flavour) -> impl Future<Output = Option<&'static Cluster>> {
+pub fn shared_cluster(flavour: Flavour) -> impl Future<Output = Option<&'static Cluster>> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     async move {
         static FULL: OnceCell<Option<Cluster>> = OnceCell::const_new();
@@ -38,14 +38,14 @@ pub fn shared(flavour: Flavour) -> impl Future<Output = Option<&'static Cluster>
 }
 
 async fn find_or_start(flavour: Flavour) -> Result<Option<Cluster>> {
-    if let Some(folder) = std::env::var_os(SHARED_CLUSTERS) {
+    if let Some(folder) = std::env::var_os(CLUSTERS_VARIABLE) {
         return Cluster::open(&PathBuf::from(folder).join(flavour.folder_name())).map(Some);
     }
-    Ok(own(&Options::new(flavour)).await?.map(|own| own.cluster))
+    Ok(start_process_cluster(&Options::new(flavour)).await?.map(|started| started.cluster))
 }
 
 /// A cluster of this process only.
-pub struct Own {
+pub struct ProcessCluster {
     pub cluster: Cluster,
     /// A folder for files of programs that use the cluster.
     pub folder: PathBuf,
@@ -54,15 +54,15 @@ pub struct Own {
 /// The cluster of the tests that share `cell`. It is started and prepared on first use. `None` after reporting a skip if
 /// the cluster's programs are not built.
 #[allow(clippy::panic, reason = "a test whose cluster does not start has failed, with the reason")]
-pub async fn alone(
+pub async fn prepared_cluster(
     cell: &'static OnceCell<Option<Cluster>>,
     prepare: impl AsyncFnOnce(&Cluster) -> Result<()>,
 ) -> Option<&'static Cluster> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let start = async || {
-        let Some(own) = own(&Options::new(Flavour::Bare)).await? else { return Ok(None) };
-        prepare(&own.cluster).await?;
-        anyhow::Ok(Some(own.cluster))
+        let Some(started) = start_process_cluster(&Options::new(Flavour::Bare)).await? else { return Ok(None) };
+        prepare(&started.cluster).await?;
+        anyhow::Ok(Some(started.cluster))
     };
     let cluster = cell.get_or_try_init(start).await.unwrap_or_else(|error| panic!("cannot start a cluster: {error:?}"));
     if cluster.is_none() {
@@ -72,9 +72,9 @@ pub async fn alone(
 }
 
 /// Starts a cluster that lives as long as the test process. `None` if the cluster's programs are not built.
-pub async fn own(options: &Options) -> Result<Option<Own>> {
+pub async fn start_process_cluster(options: &Options) -> Result<Option<ProcessCluster>> {
     let Some(binaries) = Binaries::find()? else { return Ok(None) };
-    let run = RunFolder::create(&cache::runs()?)?;
+    let run = RunFolder::create(&cache::runs_folder()?)?;
     let folder = run.path().join(options.flavour.folder_name());
     // The cluster lives as long as the test process, which never drops it. Its programs die with the process, and the next
     // run removes the folder.
@@ -82,5 +82,5 @@ pub async fn own(options: &Options) -> Result<Option<Own>> {
     // The programs do not depend on the runtime of the test that starts them, which ends with that test.
     let started = Cluster::start(&binaries, &folder, options).await;
     let cluster = started.map_err(|error| anyhow!(error)).context("cannot start the local cluster")?;
-    Ok(Some(Own { cluster, folder }))
+    Ok(Some(ProcessCluster { cluster, folder }))
 }

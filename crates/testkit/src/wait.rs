@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Timeout of tests. It is long, because it only matters for a test that fails.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Pause between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -72,10 +72,10 @@ where
 
 /// Polls until `ask` returns a value, for state that cannot be watched, such as Prometheus or a cache of the API server.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
-    eventually_within(LIMIT, what, ask).await
+    eventually_within(TIMEOUT, what, ask).await
 }
 
-/// Polls with a timeout other than [`LIMIT`].
+/// Polls with a timeout other than [`TIMEOUT`].
 pub async fn eventually_within<T>(limit: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
@@ -119,8 +119,9 @@ where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
-    let gone = watch_until(&api, name, Instant::now() + LIMIT, |object: Option<&K>| object.is_none()).await;
-    gone.map(|_| ()).map_err(|watch_error| anyhow!("{} {name} still exists after {LIMIT:?}{watch_error}", kind::<K>()))
+    let gone = watch_until(&api, name, Instant::now() + TIMEOUT, |object: Option<&K>| object.is_none()).await;
+    gone.map(|_| ())
+        .map_err(|watch_error| anyhow!("{} {name} still exists after {TIMEOUT:?}{watch_error}", kind::<K>()))
 }
 
 fn kind<K: kube::Resource>() -> String

@@ -27,7 +27,7 @@ use steersman_api::Family;
 use steersman_runtime::client;
 use steersman_runtime::leader::{Election, Timing};
 use steersman_testkit::cache::{self, RunFolder};
-use steersman_testkit::{Account, Cluster, Flavour, Namespace, NodePool, Options, wait};
+use steersman_testkit::{Cluster, Flavour, Namespace, NodePool, OperatorAccount, Options, wait};
 
 use super::process::{Usage, usage};
 use crate::local_cluster;
@@ -68,7 +68,7 @@ pub struct Burst {
     pub patch: Option<Value>,
     /// The children that the operator would write for the first object, given a folder for temporary files and the
     /// namespace.
-    pub children: fn(&Path, &str) -> Result<Children>,
+    pub children: fn(&Path, &str) -> Result<BaselineChildren>,
     /// Kinds that the operator creates instead of applying them.
     pub created: &'static [&'static str],
     /// Numbers of objects. The baseline is measured for the first.
@@ -77,7 +77,7 @@ pub struct Burst {
 }
 
 #[derive(Default)]
-pub struct Children {
+pub struct BaselineChildren {
     /// Objects without an owner, once per namespace.
     pub shared: Vec<Value>,
     /// Children of one object.
@@ -109,7 +109,7 @@ struct Times {
     statuses: Duration,
 }
 
-struct Row {
+struct BurstMeasurement {
     objects: usize,
     baseline: Option<Times>,
     times: Times,
@@ -132,12 +132,12 @@ where
 {
     let binaries = local_cluster::programs()?;
     let program = program.map_or_else(|| operator::build(true), Ok)?;
-    let run = RunFolder::create(&cache::runs()?)?;
+    let run = RunFolder::create(&cache::runs_folder()?)?;
     let progress = Progress::start("starting the local cluster");
-    let options = Options { fleet: burst.nodes.clone(), ..Options::new(Flavour::Full) };
+    let options = Options { node_pools: burst.nodes.clone(), ..Options::new(Flavour::Full) };
     let cluster = Cluster::start(&binaries, run.path(), &options).await?;
     progress.done();
-    let account = Account::install(&cluster).await?;
+    let account = OperatorAccount::install(&cluster).await?;
     let args =
         ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: REQUEST_TIMEOUT };
     let server = client::connect(&args.connect_options()).await?;
@@ -173,7 +173,7 @@ where
         missed.extend(lines.iter().filter(|line| line.is_missed()).map(|line| format!("{objects} objects: {line}")));
         rows.push(row);
     }
-    let each = |row: &Row| row.times.children.as_secs_f64() / row.objects as f64;
+    let each = |row: &BurstMeasurement| row.times.children.as_secs_f64() / row.objects as f64;
     for row in &rows[1..] {
         println!("time per object, {} objects relative to {first}: {:.2}", row.objects, each(row) / each(&rows[0]));
     }
@@ -182,7 +182,7 @@ where
 }
 
 /// A measured value, with its upper limit if it has one.
-struct Line {
+struct ReportLine {
     what: String,
     value: f64,
     digits: usize,
@@ -190,7 +190,7 @@ struct Line {
     goal: Option<f64>,
 }
 
-impl Line {
+impl ReportLine {
     fn new(what: impl Into<String>, value: f64, digits: usize, unit: &'static str) -> Self {
         Self { what: what.into(), value, digits, unit, goal: None }
     }
@@ -205,7 +205,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ReportLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, value, digits, unit, goal } = self;
         let value = format!("{value:.digits$}{unit}");
@@ -221,8 +221,8 @@ fn seconds(duration: Duration) -> String {
     format!("{:.2} s", duration.as_secs_f64())
 }
 
-fn lines(goals: &Goals, children: &str, row: &Row) -> Vec<Line> {
-    let Row { objects, baseline, times, usage_until_settled, settled_writes, settled_requests } = row;
+fn lines(goals: &Goals, children: &str, row: &BurstMeasurement) -> Vec<ReportLine> {
+    let BurstMeasurement { objects, baseline, times, usage_until_settled, settled_writes, settled_requests } = row;
     let of_size = |goal: Option<f64>| goal.filter(|_| *objects == goals.objects);
     let each = |count: f64| count / *objects as f64;
     let mut lines = Vec::new();
@@ -239,23 +239,26 @@ fn lines(goals: &Goals, children: &str, row: &Row) -> Vec<Line> {
         ),
     ];
     for (what, times, baseline) in times {
-        lines.push(Line::new(what, times.as_secs_f64(), 2, " s"));
+        lines.push(ReportLine::new(what, times.as_secs_f64(), 2, " s"));
         if let Some((baseline, goal)) = baseline {
             let ratio = times.as_secs_f64() / baseline.as_secs_f64();
-            lines.push(Line::new("  relative to the baseline", ratio, 2, " x").goal(goal));
+            lines.push(ReportLine::new("  relative to the baseline", ratio, 2, " x").goal(goal));
         }
     }
     lines.extend([
-        Line::new("CPU time until settled", usage_until_settled.cpu_seconds, 2, " s").goal(of_size(goals.cpu_seconds)),
-        Line::new("resident memory when settled", usage_until_settled.resident_mb, 1, " MB")
+        ReportLine::new("CPU time until settled", usage_until_settled.cpu_seconds, 2, " s")
+            .goal(of_size(goals.cpu_seconds)),
+        ReportLine::new("resident memory when settled", usage_until_settled.resident_mb, 1, " MB")
             .goal(of_size(goals.resident_mb)),
-        Line::new("peak resident memory", usage_until_settled.peak_resident_mb, 1, " MB"),
-        Line::new("requests per object until settled", each(usage_until_settled.requests), 1, "").goal(goals.requests),
-        Line::new("  reconciles", each(usage_until_settled.reconciles), 1, ""),
-        Line::new("  conversion reviews", each(usage_until_settled.conversions), 1, ""),
-        Line::new("  admission reviews", each(usage_until_settled.admissions), 1, ""),
-        Line::new("writes in the next 60 s", *settled_writes as f64, 0, "").goal(0.0),
-        Line::new("requests in the next 60 s per object", each(*settled_requests), 3, "").goal(MAX_SETTLED_REQUESTS),
+        ReportLine::new("peak resident memory", usage_until_settled.peak_resident_mb, 1, " MB"),
+        ReportLine::new("requests per object until settled", each(usage_until_settled.requests), 1, "")
+            .goal(goals.requests),
+        ReportLine::new("  reconciles", each(usage_until_settled.reconciles), 1, ""),
+        ReportLine::new("  conversion reviews", each(usage_until_settled.conversions), 1, ""),
+        ReportLine::new("  admission reviews", each(usage_until_settled.admissions), 1, ""),
+        ReportLine::new("writes in the next 60 s", *settled_writes as f64, 0, "").goal(0.0),
+        ReportLine::new("requests in the next 60 s per object", each(*settled_requests), 3, "")
+            .goal(MAX_SETTLED_REQUESTS),
     ]);
     lines
 }
@@ -291,7 +294,7 @@ impl Burst {
     }
 
     async fn namespace(&self, cluster: &Cluster, prefix: &str) -> Result<Namespace> {
-        cluster.namespace_with(prefix, &self.annotations).await
+        cluster.namespace_with_annotations(prefix, &self.annotations).await
     }
 }
 
@@ -382,7 +385,7 @@ async fn measure_burst<K>(
     running: &Running,
     objects: usize,
     baseline: Option<Times>,
-) -> Result<Row>
+) -> Result<BurstMeasurement>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static,
 {
@@ -428,7 +431,7 @@ where
     progress.done();
     let renewals = IDLE_PERIOD.as_secs_f64() / LEASE_RENEWAL_INTERVAL.as_secs_f64();
     remove(&client, &namespace).await?;
-    Ok(Row {
+    Ok(BurstMeasurement {
         objects,
         baseline,
         times,
@@ -441,7 +444,7 @@ where
 /// Waits until the operator leads; before that, it reconciles nothing.
 async fn wait_for_leadership(cluster: &Cluster) -> Result<()> {
     let lead = async || {
-        let writes = cluster.writes().ok()?;
+        let writes = cluster.audited_writes().ok()?;
         let last = writes.iter().rfind(|write| write.is_lease() && write.uri.contains(LEASE) && write.succeeded())?;
         (last.holder() == operator::IDENTITY).then_some(())
     };
@@ -484,6 +487,6 @@ async fn wait_until_settled(cluster: &Cluster) -> Result<()> {
 
 /// Number of writes by the operator in the audit log, without its Lease.
 fn operator_writes(cluster: &Cluster) -> Result<usize> {
-    let writes = cluster.writes()?;
+    let writes = cluster.audited_writes()?;
     Ok(writes.iter().filter(|write| write.user_agent.starts_with("steersman/") && !write.is_lease()).count())
 }

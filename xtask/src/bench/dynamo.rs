@@ -11,10 +11,10 @@ use steersman_api::Family;
 use steersman_plan::dynamo::build::account;
 use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::dynamo::{ObservedObject, ObservedReferences, Settings, Snapshot, names, profile_job};
-use steersman_testkit::play::{PLAY, Play};
+use steersman_testkit::pod_behaviour::{BEHAVIOUR_ANNOTATION, PodBehaviour};
 use steersman_testkit::{Gpu, NodePool};
 
-use super::burst::{self, Burst, Children, Goals, name};
+use super::burst::{self, BaselineChildren, Burst, Goals, name};
 
 const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
 
@@ -24,8 +24,8 @@ pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
     let objects = Burst {
         family: Family::Dgdr,
         version: Family::Dgdr.storage_version(),
-        nodes: vec![NodePool::usual(Gpu::H100, 4)],
-        annotations: vec![(PLAY, Play::Hang.value())],
+        nodes: vec![NodePool::with_gpus(Gpu::H100, 4)],
+        annotations: vec![(BEHAVIOUR_ANNOTATION, PodBehaviour::Hang.annotation_value())],
         object,
         patch: Some(json!({
             "metadata": { "annotations": { names::ACCEPTED_SPEC: "0123456789abcdef " } },
@@ -53,7 +53,7 @@ fn hardware() -> Value {
     json!({ "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 8, "totalGpus": 32, "rdma": false })
 }
 
-fn children(_: &Path, namespace: &str) -> Result<Children> {
+fn children(_: &Path, namespace: &str) -> Result<BaselineChildren> {
     let mut spec = object(&name(0))["spec"].take();
     spec["hardware"] = hardware();
     let snapshot = Snapshot {
@@ -84,5 +84,5 @@ fn children(_: &Path, namespace: &str) -> Result<Children> {
         hardware: ObservedHardware::awaited(),
     };
     let shared = vec![account::account(&snapshot.object), account::binding(&snapshot.object, PROFILING_ROLE)];
-    Ok(Children { shared, each: vec![profile_job::job(&snapshot, IMAGE)] })
+    Ok(BaselineChildren { shared, each: vec![profile_job::job(&snapshot, IMAGE)] })
 }

@@ -11,7 +11,7 @@ use steersman::offline::{self, FileArgs, RenderArgs};
 use steersman_api::Family;
 use steersman_testkit::NodePool;
 
-use super::burst::{self, Burst, Children, Goals, name};
+use super::burst::{self, BaselineChildren, Burst, Goals, name};
 
 /// Default sizes: the burst with goals, and a larger one that shows whether the cost per object grows.
 const SIZES: [usize; 2] = [200, 1000];
@@ -20,7 +20,7 @@ pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
     let objects = Burst {
         family: Family::Llsd,
         version: "v1alpha1",
-        nodes: vec![NodePool::plain("cpu", 12)],
+        nodes: vec![NodePool::without_gpus("cpu", 12)],
         annotations: Vec::new(),
         object,
         patch: None,
@@ -46,12 +46,12 @@ fn object(name: &str) -> Value {
     })
 }
 
-fn children(folder: &Path, _: &str) -> Result<Children> {
+fn children(folder: &Path, _: &str) -> Result<BaselineChildren> {
     let file = folder.join("object.json");
     fs::write(&file, object(&name(0)).to_string())?;
     let files = FileArgs { files: vec![file], recursive: false };
     let rendered = offline::render(&RenderArgs { files, base: None, output: ManifestFormat::Json })?;
     ensure!(rendered.ending == offline::Ending::Fine, "cannot render the object: {}", rendered.notes.join("; "));
     let list: Value = serde_json::from_str(&rendered.out)?;
-    Ok(Children { each: list["items"].as_array().cloned().unwrap_or_default(), ..Children::default() })
+    Ok(BaselineChildren { each: list["items"].as_array().cloned().unwrap_or_default(), ..BaselineChildren::default() })
 }

@@ -30,13 +30,14 @@ pub async fn usage(id: u32, address: &str) -> Result<Usage> {
         Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
     };
     let text = scrape(address).await?;
-    let reviews = |webhook: &str| metrics::sum(&text, &format!("steersman_webhook_reviews_total{{webhook=\"{webhook}"));
+    let reviews =
+        |webhook: &str| metrics::sum_series(&text, &format!("steersman_webhook_reviews_total{{webhook=\"{webhook}"));
     Ok(Usage {
         cpu_seconds: cpu_seconds(id)?,
         resident_mb: megabytes("VmRSS:")?,
         peak_resident_mb: megabytes("VmHWM:")?,
-        requests: metrics::sum(&text, "rest_client_requests_total{"),
-        reconciles: metrics::sum(&text, "controller_runtime_reconcile_total{"),
+        requests: metrics::sum_series(&text, "rest_client_requests_total{"),
+        reconciles: metrics::sum_series(&text, "controller_runtime_reconcile_total{"),
         conversions: reviews("/convert"),
         admissions: reviews("/validate") + reviews("/mutate"),
     })

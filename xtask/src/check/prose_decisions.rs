@@ -44,7 +44,7 @@ const ALLOWED: [(&str, &str); 7] = [
 
 /// A line of code that decides by a text.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct CodeLine {
     file: PathBuf,
     line: usize,
     code: String,
@@ -61,7 +61,7 @@ pub fn check(root: &Path) -> Result<()> {
     if places.is_empty() {
         return Ok(());
     }
-    let shown = |place: &Place| {
+    let shown = |place: &CodeLine| {
         let file = place.file.strip_prefix(root).unwrap_or(&place.file);
         format!("  {}:{}: {}", file.display(), place.line, place.code)
     };
@@ -72,7 +72,7 @@ pub fn check(root: &Path) -> Result<()> {
     )
 }
 
-fn scan(folder: &Path, places: &mut Vec<Place>) -> Result<()> {
+fn scan(folder: &Path, places: &mut Vec<CodeLine>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
     paths.sort();
@@ -86,7 +86,7 @@ fn scan(folder: &Path, places: &mut Vec<Place>) -> Result<()> {
         {
             let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let found = decisions(&source)?.into_iter();
-            places.extend(found.map(|(line, code)| Place { file: path.clone(), line, code }));
+            places.extend(found.map(|(line, code)| CodeLine { file: path.clone(), line, code }));
         }
     }
     Ok(())

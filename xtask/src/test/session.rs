@@ -10,18 +10,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use steersman_testkit::skip::{self, SKIP_LIST};
-use steersman_testkit::{Cluster, Flavour, Options, SHARED_CLUSTERS};
+use steersman_testkit::skip::{self, SKIP_LIST_VARIABLE};
+use steersman_testkit::{CLUSTERS_VARIABLE, Cluster, Flavour, Options};
 
-use super::steps::{Step, test_command};
+use super::steps::{TestStep, test_command};
 use crate::command::{run, run_lines, show};
 use crate::{local_cluster, progress};
 
 /// Interval at which the progress of concurrent steps is printed.
 const STATUS_INTERVAL: Duration = Duration::from_secs(60);
 
-pub struct Outcome<'a> {
-    pub step: &'a Step,
+pub struct StepOutcome<'a> {
+    pub step: &'a TestStep,
     pub took: Duration,
     pub result: Result<()>,
 }
@@ -51,7 +51,7 @@ impl Session {
         Self { folder: folder.to_owned(), clusters: Vec::new(), held_lines: None, closing_lines: Vec::new() }
     }
 
-    pub fn run<'a>(&mut self, step: &'a Step) -> Outcome<'a> {
+    pub fn run<'a>(&mut self, step: &'a TestStep) -> StepOutcome<'a> {
         if self.held_lines.is_none() {
             eprintln!("\n=== {}: {}", step.name, step.about);
         }
@@ -60,11 +60,11 @@ impl Session {
         if let (Err(error), None) = (&result, &self.held_lines) {
             eprintln!("error: {error:#}");
         }
-        Outcome { step, took: started.elapsed(), result }
+        StepOutcome { step, took: started.elapsed(), result }
     }
 
     /// Runs the steps at the same time. The output of each is printed when it has ended.
-    pub fn run_concurrently<'a>(&mut self, steps: &[&'a Step]) -> Vec<Outcome<'a>> {
+    pub fn run_concurrently<'a>(&mut self, steps: &[&'a TestStep]) -> Vec<StepOutcome<'a>> {
         self.stop_clusters();
         let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
         eprintln!("\n=== {}: concurrently, each on its own cluster", names.join(", "));
@@ -72,7 +72,8 @@ impl Session {
         let started = Instant::now();
         if let Err(error) = build(&names) {
             eprintln!("error: {error:#}");
-            let failed = |step: &&'a Step| Outcome { step, took: started.elapsed(), result: Err(anyhow!("{error:#}")) };
+            let failed =
+                |step: &&'a TestStep| StepOutcome { step, took: started.elapsed(), result: Err(anyhow!("{error:#}")) };
             return steps.iter().map(failed).collect();
         }
         let (sender, ended) = mpsc::channel();
@@ -90,7 +91,7 @@ impl Session {
             }
             drop(sender);
             loop {
-                let (outcome, own_session): (Outcome<'a>, Self) = match ended.recv_timeout(STATUS_INTERVAL) {
+                let (outcome, own_session): (StepOutcome<'a>, Self) = match ended.recv_timeout(STATUS_INTERVAL) {
                     Ok(ended) => ended,
                     Err(RecvTimeoutError::Timeout) => {
                         running
@@ -126,7 +127,7 @@ impl Session {
         build(&[name])?;
         self.start_clusters()?;
         let mut command = test_command();
-        command.args(["--test", name]).args(more).env(SHARED_CLUSTERS, &self.folder);
+        command.args(["--test", name]).args(more).env(CLUSTERS_VARIABLE, &self.folder);
         self.run_cargo_test(command)
     }
 
@@ -157,7 +158,7 @@ impl Session {
     /// Records a step that cannot run on this machine. Fails if skipping is forbidden.
     pub fn skip(&self, what: &str, why: &str) -> Result<()> {
         if skip::is_forbidden() {
-            bail!("{what} would be skipped ({why}), but {} forbids it", skip::NO_SKIP);
+            bail!("{what} would be skipped ({why}), but {} forbids it", skip::NO_SKIP_VARIABLE);
         }
         eprintln!("skipped: {what}: {why}");
         let mut list = OpenOptions::new().create(true).append(true).open(self.skip_list())?;
@@ -166,7 +167,7 @@ impl Session {
 
     /// Runs `cargo test` and keeps the runner's closing lines.
     pub fn run_cargo_test(&mut self, mut command: Command) -> Result<()> {
-        command.env(SKIP_LIST, self.skip_list());
+        command.env(SKIP_LIST_VARIABLE, self.skip_list());
         self.run_test_command(&command)
     }
 

@@ -9,7 +9,7 @@ use super::session::Session;
 use crate::command::{cargo, run};
 use crate::{check, llamastack_real as real, local_cluster, python};
 
-pub struct Step {
+pub struct TestStep {
     /// Name of the step, and of its test binary if it has one.
     pub name: &'static str,
     pub about: &'static str,
@@ -22,7 +22,7 @@ pub struct Step {
 
 type Run = fn(&mut Session) -> Result<()>;
 
-impl Step {
+impl TestStep {
     const fn new(name: &'static str, about: &'static str, run: Run) -> Self {
         Self { name, about, on_cluster: false, concurrent: false, run }
     }
@@ -36,37 +36,37 @@ impl Step {
     }
 }
 
-pub const STEPS: [Step; 12] = [
-    Step::new("format", "formatting of the code", format),
-    Step::new("clippy", "lints", clippy),
-    Step::new("deny", "dependencies: licences, sources, banned crates", deny),
-    Step::new("drift", "generated files are up to date", |_| check::Check::default().run()),
-    Step::new("unit", "unit and property tests", unit),
-    Step::new("llamastack-real", "generated configurations, checked by the real Llama Stack", llamastack_real),
-    Step::on_cluster("cluster", "the local cluster itself", |session| session.run_suite("cluster", &[])),
-    Step::on_cluster("operator", "the operator on the local cluster", |session| {
+pub const STEPS: [TestStep; 12] = [
+    TestStep::new("format", "formatting of the code", format),
+    TestStep::new("clippy", "lints", clippy),
+    TestStep::new("deny", "dependencies: licences, sources, banned crates", deny),
+    TestStep::new("drift", "generated files are up to date", |_| check::Check::default().run()),
+    TestStep::new("unit", "unit and property tests", unit),
+    TestStep::new("llamastack-real", "generated configurations, checked by the real Llama Stack", llamastack_real),
+    TestStep::on_cluster("cluster", "the local cluster itself", |session| session.run_suite("cluster", &[])),
+    TestStep::on_cluster("operator", "the operator on the local cluster", |session| {
         session.run_suite("operator", MANY_THREADS)
     }),
-    Step::concurrent("llamastack", "user scenarios of LlamaStackDistributions", |session| {
+    TestStep::concurrent("llamastack", "user scenarios of LlamaStackDistributions", |session| {
         run_scenarios(session, "llamastack", MANY_THREADS)
     }),
-    Step::concurrent("dynamo", "user scenarios of DynamoGraphDeploymentRequests", |session| {
+    TestStep::concurrent("dynamo", "user scenarios of DynamoGraphDeploymentRequests", |session| {
         run_scenarios(session, "dynamo", MANY_THREADS)
     }),
-    Step::concurrent("variant", "user scenarios of VariantAutoscalings", |session| {
+    TestStep::concurrent("variant", "user scenarios of VariantAutoscalings", |session| {
         run_scenarios(session, "variant", MANY_THREADS)
     }),
-    Step::on_cluster("commands", "the commands `up` and `test` of `cargo xtask`", |session| {
+    TestStep::on_cluster("commands", "the commands `up` and `test` of `cargo xtask`", |session| {
         run_scenarios(session, "commands", FEW_THREADS)
     }),
 ];
 
 /// Steps that run only if they are named: they need large downloads and much time.
-pub const ON_DEMAND: [Step; 1] =
-    [Step::on_cluster("dynamo-real", "DynamoGraphDeploymentRequests with the real profiler", dynamo_real)];
+pub const ON_DEMAND: [TestStep; 1] =
+    [TestStep::on_cluster("dynamo-real", "DynamoGraphDeploymentRequests with the real profiler", dynamo_real)];
 
 pub fn names() -> PossibleValuesParser {
-    let value = |step: &Step, note: &str| PossibleValue::new(step.name).help(format!("{}{note}", step.about));
+    let value = |step: &TestStep, note: &str| PossibleValue::new(step.name).help(format!("{}{note}", step.about));
     let usual = STEPS.iter().map(|step| value(step, ""));
     PossibleValuesParser::new(usual.chain(ON_DEMAND.iter().map(|step| value(step, " (runs only if named)"))))
 }

@@ -14,8 +14,8 @@ use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate, Step};
 use steersman_sim::server::{Shape, Speed};
 use steersman_sim::{Millis, expose};
-use steersman_testkit::play::is_ready;
-use steersman_testkit::{Cluster, Pods};
+use steersman_testkit::pod_behaviour::is_ready;
+use steersman_testkit::{Cluster, FakePodMetrics};
 use tokio::time;
 
 use super::show::{self, list};
@@ -48,7 +48,7 @@ struct SimulatedVariant {
 async fn simulate_load(cluster: &Cluster, admin: &Client, namespace: &str) -> Result<()> {
     let objects = show::objects(admin, Family::Va, namespace);
     let pods: Api<Pod> = Api::namespaced(admin.clone(), namespace);
-    let pod_metrics = Pods::start().await?;
+    let pod_metrics = FakePodMetrics::start().await?;
     let mut fleets: BTreeMap<String, Fleet> = BTreeMap::new();
     let mut pod_models: BTreeMap<String, String> = BTreeMap::new();
     let (began, mut rate) = (Instant::now(), None);
@@ -67,7 +67,11 @@ async fn simulate_load(cluster: &Cluster, admin: &Client, namespace: &str) -> Re
             };
             let Some(fleet) = fleets.get_mut(&variant.model) else { continue };
             if pod_models.insert(name.clone(), variant.model.clone()).is_none() {
-                cluster.scrape(&name, &pod_metrics.address().to_string(), &Pods::labels(namespace, &name))?;
+                cluster.add_scrape_target(
+                    &name,
+                    &pod_metrics.address().to_string(),
+                    &FakePodMetrics::target_labels(namespace, &name),
+                )?;
             }
             if is_ready(pod) && !fleet.pods().contains_key(&name) {
                 fleet.add(&name, variant.speed);
@@ -81,15 +85,15 @@ async fn simulate_load(cluster: &Cluster, admin: &Client, namespace: &str) -> Re
             if let Some(fleet) = fleets.get_mut(model) {
                 fleet.remove(name);
             }
-            pod_metrics.silence(namespace, name);
+            pod_metrics.remove(namespace, name);
             // An error means that the target does not exist any more.
-            let _ = cluster.forget(name);
+            let _ = cluster.remove_scrape_target(name);
             false
         });
         for (name, model) in &pod_models {
             let text = fleets.get(model).and_then(|fleet| expose::pod(fleet, name, model));
             if let Some(text) = text {
-                pod_metrics.say(namespace, name, text);
+                pod_metrics.set(namespace, name, text);
             }
         }
         let current_rate = load().rate_at(now).0 / 1000;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use kube::api::DynamicObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Map, Value, json};
-use steersman_testkit::graphs;
+use steersman_testkit::fake_graphs;
 use tokio::time;
 
 use super::show::{self, POLL_INTERVAL, list};
@@ -32,7 +32,7 @@ pub async fn simulate(admin: Client, namespace: &str) -> Result<()> {
             };
             if let Some((state, why)) = next {
                 // An error is ignored: the graph may have been deleted.
-                let _ = graphs::is(&api, &graph.name_any(), state, why, &components(&graph, state)).await;
+                let _ = fake_graphs::set_status(&api, &graph.name_any(), state, why, &components(&graph, state)).await;
             }
         }
         time::sleep(POLL_INTERVAL).await;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_plan::dynamo::graph::merge::merge;
 use steersman_plan::dynamo::{names, profile_job};
-use steersman_testkit::{Cluster, Profiler};
+use steersman_testkit::{Cluster, FakeProfiler};
 use tokio::time;
 
 use super::show::{self, POLL_INTERVAL, list};
@@ -76,16 +76,16 @@ async fn profile(cluster: &Cluster, program: &Path, folder: &Path, pod: &Pod) ->
     let requests = show::objects(&cluster.admin().await?, Family::Dgdr, &namespace);
     let request =
         pod.labels().get(names::LABEL_PROFILED).context("the pod has no label with the name of its request")?;
-    let mut profiler = Profiler::start(cluster, program, folder, pod).await?;
+    let mut profiler = FakeProfiler::start(cluster, program, folder, pod).await?;
     for (phase, message) in PHASES {
-        profiler.says(phase, message)?;
+        profiler.report_progress(phase, message)?;
         // The relay polls about as often as the phases change, so it could miss a phase that does not wait for it.
         let _ = time::timeout(PHASE_REPORT_TIMEOUT, wait_for_phase(&requests, request, phase)).await;
         time::sleep(PHASE_DURATION).await;
     }
     match result(&spec) {
-        Ok(result) => profiler.succeeds(&result).await,
-        Err(problem) => profiler.fails("GeneratingDGD", &problem).await,
+        Ok(result) => profiler.succeed(&result).await,
+        Err(problem) => profiler.fail("GeneratingDGD", &problem).await,
     }
 }
 

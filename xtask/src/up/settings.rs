@@ -22,7 +22,7 @@ const RECONCILE_INTERVAL: &str = "10s";
 pub async fn apply(cluster: &Cluster, admin: &Client) -> Result<()> {
     let manifests =
         fs::read_to_string(crate::root().join(EXAMPLE)).with_context(|| format!("cannot read {EXAMPLE}"))?;
-    apply::manifests(admin, Some(installation::NAMESPACE), &manifests).await?;
+    apply::apply_manifests(admin, Some(installation::NAMESPACE), &manifests).await?;
     let url = cluster.description().prometheus_url.as_ref().context("this cluster has no Prometheus")?;
     let overrides = json!({ "data": {
         "GLOBAL_OPT_INTERVAL": RECONCILE_INTERVAL,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use steersman_testkit::process::is_running;
-use steersman_testkit::tree;
+use steersman_testkit::process_tree;
 
 use crate::support::{Running, cluster_is_built, eventually, xtask};
 
@@ -14,7 +14,7 @@ fn pid(id: u32) -> Pid {
 
 /// Process id of the guard's worker.
 fn worker(guard: &Running) -> u32 {
-    let all = tree::descendants(guard.id());
+    let all = process_tree::descendants(guard.id());
     let name = |id: &u32| std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
     *all.iter().find(|id| name(id).starts_with("steersman-worker")).expect("the guard has a worker")
 }
@@ -123,7 +123,7 @@ fn killed_etcd_fails_the_command() {
         return;
     }
     let status = end_and_check_processes(up(), "KILL of etcd", |running| {
-        let etcd = tree::descendants(running.id())
+        let etcd = process_tree::descendants(running.id())
             .into_iter()
             .find(|id| std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "etcd"));
         kill_process(pid(etcd.expect("etcd is running")), Signal::KILL).unwrap();

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use steersman_testkit::binaries::Binaries;
-use steersman_testkit::{SHARED_CLUSTERS, skip, tree};
+use steersman_testkit::{CLUSTERS_VARIABLE, process_tree, skip};
 
 /// Long, because the command may have to link first on a machine without caches.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 pub fn xtask() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     // The command under test must not use the clusters of the run that tests it.
-    command.env_remove(SHARED_CLUSTERS).stdin(Stdio::null());
+    command.env_remove(CLUSTERS_VARIABLE).stdin(Stdio::null());
     command
 }
 
@@ -78,7 +78,7 @@ impl Running {
 
     /// Ids of the process and its descendants.
     pub fn processes(&self) -> Vec<u32> {
-        let mut ids = tree::descendants(self.id());
+        let mut ids = process_tree::descendants(self.id());
         ids.push(self.id());
         ids
     }
@@ -86,7 +86,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        tree::end_descendants(self.id());
+        process_tree::end_descendants(self.id());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

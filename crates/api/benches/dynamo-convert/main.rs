@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use steersman_api::convert::convert;
-use steersman_testkit::measure::{Row, measured, said, table};
+use steersman_testkit::measure::{Measurement, format_duration, measure, table};
 
 /// Limit of the median time of one conversion.
 const MAX_CONVERSION_TIME: Duration = Duration::from_micros(50);
@@ -37,7 +37,13 @@ fn main() -> ExitCode {
     println!("{}", table(&rows));
     match rows.iter().find(|row| row.median > MAX_CONVERSION_TIME) {
         Some(row) => {
-            eprintln!("{} ({}) takes {}, more than {}", row.case, row.of, said(row.median), said(MAX_CONVERSION_TIME));
+            eprintln!(
+                "{} ({}) takes {}, more than {}",
+                row.case,
+                row.input,
+                format_duration(row.median),
+                format_duration(MAX_CONVERSION_TIME)
+            );
             ExitCode::FAILURE
         }
         None => ExitCode::SUCCESS,
@@ -50,7 +56,7 @@ fn last_document(text: &str) -> Value {
 }
 
 /// Measures conversions of `object`, without the time to copy it.
-fn measure_conversion(case: &'static str, of: &str, object: &Value, to: &str) -> Row {
+fn measure_conversion(case: &'static str, of: &str, object: &Value, to: &str) -> Measurement {
     let to = format!("nvidia.com/{to}");
-    measured(case, of.to_owned(), MAX_CONVERSION_TIME, || object.clone(), |object| convert(object, &to))
+    measure(case, of.to_owned(), MAX_CONVERSION_TIME, || object.clone(), |object| convert(object, &to))
 }

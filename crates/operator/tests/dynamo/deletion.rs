@@ -16,9 +16,9 @@ async fn delete_and_check_cleanup(ns: &TestNamespace) {
     ns.delete_request().await;
     let gone = async || ns.requests().get_opt(REQUEST).await.ok()?.is_none().then_some(());
     wait::eventually("the request is deleted", gone).await.unwrap();
-    wait::until_gone(ns.all::<Job>(), JOB).await.unwrap();
-    wait::until_gone(ns.all::<ConfigMap>(), OUTPUT).await.unwrap();
-    let none = async || ns.all::<Pod>().list(&ListParams::default()).await.ok()?.items.is_empty().then_some(());
+    wait::until_gone(ns.api::<Job>(), JOB).await.unwrap();
+    wait::until_gone(ns.api::<ConfigMap>(), OUTPUT).await.unwrap();
+    let none = async || ns.api::<Pod>().list(&ListParams::default()).await.ok()?.items.is_empty().then_some(());
     wait::eventually("its pods are deleted", none).await.unwrap();
 }
 
@@ -29,7 +29,7 @@ async fn assert_account_stays(ns: &TestNamespace) {
 }
 
 async fn config_map_names(ns: &TestNamespace) -> Vec<String> {
-    let listed = ns.all::<ConfigMap>().list(&ListParams::default()).await.unwrap();
+    let listed = ns.api::<ConfigMap>().list(&ListParams::default()).await.unwrap();
     listed.items.iter().map(ResourceExt::name_any).filter(|name| name != "kube-root-ca.crt").collect()
 }
 
@@ -76,7 +76,7 @@ async fn delete_and_check_graph_kept(ns: &TestNamespace) {
     assert_eq!(config_map_names(ns).await, [PLANNER_CONFIG]);
     assert_account_stays(ns).await;
     ns.graphs().delete(GRAPH, &Default::default()).await.unwrap();
-    wait::until_gone(ns.all::<ConfigMap>(), PLANNER_CONFIG).await.unwrap();
+    wait::until_gone(ns.api::<ConfigMap>(), PLANNER_CONFIG).await.unwrap();
 }
 
 #[tokio::test]
@@ -119,8 +119,8 @@ async fn deleted_account_and_binding_are_recreated() {
     ns.apply_request(spec(json!({}))).await;
     ns.profiler().await.report_and_wait("SweepingPrefill", "On its way").await;
     let job = ns.job().await.uid();
-    delete_and_check_recreated(ns.all::<ServiceAccount>(), names::SERVICE_ACCOUNT).await;
-    delete_and_check_recreated(ns.all::<RoleBinding>(), names::ROLE_BINDING).await;
+    delete_and_check_recreated(ns.api::<ServiceAccount>(), names::SERVICE_ACCOUNT).await;
+    delete_and_check_recreated(ns.api::<RoleBinding>(), names::ROLE_BINDING).await;
     assert_eq!(ns.job().await.uid(), job, "profiling continues");
     ns.wait_for_phase("Profiling").await;
 }

@@ -7,7 +7,7 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use steersman::admission;
 use steersman_api::Family;
-use steersman_testkit::{Cluster, Gpu, NodePool, apply, graphs as testkit_graphs, object, wait};
+use steersman_testkit::{Cluster, Gpu, NodePool, apply, fake_graphs as testkit_graphs, object, wait};
 use tokio::sync::OnceCell;
 
 use crate::shared_env;
@@ -20,10 +20,10 @@ pub async fn test_env() -> Option<&'static TestEnv> {
 }
 
 async fn start() -> Result<Option<TestEnv>> {
-    let fleet = vec![NodePool::usual(Gpu::H100, 2), NodePool::plain("plain", 2)];
+    let fleet = vec![NodePool::with_gpus(Gpu::H100, 2), NodePool::without_gpus("plain", 2)];
     let Some(env) = shared_env::start(Family::Dgdr, fleet).await? else { return Ok(None) };
     let admin = env.cluster.admin().await?;
-    apply::manifests(&admin, None, testkit_graphs::CRD).await?;
+    apply::apply_manifests(&admin, None, testkit_graphs::GRAPH_CRD).await?;
     wait_for_webhooks(&env.cluster).await.with_context(|| env.operator.log_end())?;
     Ok(Some(env))
 }

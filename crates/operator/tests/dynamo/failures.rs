@@ -22,7 +22,7 @@ async fn check_failure_in(phase: &str, error: &str) {
     assert_eq!((&profiling["reason"], &profiling["message"]), (&json!(reason), &json!(why)));
     assert_eq!(request["status"]["profilingPhase"], Value::Null, "profilingPhase is cleared on failure");
     let output = ns.kubectl_output(&format!("failed-{}", phase.to_lowercase()));
-    output.assert(
+    output.assert_status(
         "Failed",
         "Failed",
         &[&reason, error, "kubectl logs -n", "create a new one"],
@@ -72,7 +72,7 @@ async fn killed_pod_is_reported_with_exit_code() {
     let request = ns.wait_for_phase("Failed").await;
     assert_eq!(condition(&request, "Profiling")["reason"], "SweepingPrefillFailed");
     let messages = ["SweepingPrefillFailed", "ExitCode: 137, Reason: OOMKilled", "kubectl logs -n"];
-    ns.kubectl_output("failed-killed").assert("Failed", "Failed", &messages, &["ProfilingCheckFailed"]);
+    ns.kubectl_output("failed-killed").assert_status("Failed", "Failed", &messages, &["ProfilingCheckFailed"]);
 }
 
 #[tokio::test]
@@ -83,14 +83,14 @@ async fn deleted_job_is_recreated_and_completes() {
     profiler.report_and_wait("SweepingPrefill", "Sweeping parallelization strategies").await;
     drop(profiler);
     let before = ns.job().await.uid();
-    ns.all::<Job>().delete(JOB, &DeleteParams::background()).await.unwrap();
-    ns.namespace.event("ProfilingJobDeleted").await.unwrap();
+    ns.api::<Job>().delete(JOB, &DeleteParams::background()).await.unwrap();
+    ns.namespace.wait_for_event("ProfilingJobDeleted").await.unwrap();
     let request = ns.wait_for("profiling starts again", |request| {
         request["status"]["phase"] == "Profiling" && request["status"]["profilingPhase"] == "Initializing"
     });
     assert_eq!(request.await["status"]["profilingJobName"], JOB);
     assert_ne!(ns.job().await.uid(), before, "the Job is a new one");
-    ns.kubectl_output("job-deleted").assert(
+    ns.kubectl_output("job-deleted").assert_status(
         "Profiling",
         "Profiling",
         &[],
@@ -114,7 +114,7 @@ async fn evicted_pod_is_replaced_and_profiling_completes() {
     let disrupted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": why,
         "lastTransitionTime": "2026-11-16T06:00:00Z" });
     let ended = json!({ "phase": "Failed", "reason": "Evicted", "message": why, "conditions": [disrupted] });
-    let pods = ns.all::<Pod>();
+    let pods = ns.api::<Pod>();
     let patch = Patch::Strategic(json!({ "status": ended }));
     pods.patch_status(&evicted, &PatchParams::default(), &patch).await.unwrap();
     let another = wait::eventually("the Job has another pod", async || {

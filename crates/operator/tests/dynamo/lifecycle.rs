@@ -18,7 +18,12 @@ async fn request_is_profiled_and_graph_deployed() {
         .wait_for("the profiler is running", |request| condition(request, "Profiling")["reason"] == "ProfilingRunning");
     assert_eq!(request.await["status"]["profilingJobName"], JOB);
     let output = ns.kubectl_output("profiling-begun");
-    output.assert("Profiling", "Profiling", &["Profiling is in progress"], &["Initialized", "ProfilingJobCreated"]);
+    output.assert_status(
+        "Profiling",
+        "Profiling",
+        &["Profiling is in progress"],
+        &["Initialized", "ProfilingJobCreated"],
+    );
     assert_eq!((output.column("MODEL"), output.column("BACKEND")), ("Qwen/Qwen3-0.6B", "vllm"));
     assert_eq!((output.column("PROFILING"), output.column("DGD")), ("Initializing", ""));
 
@@ -34,7 +39,7 @@ async fn request_is_profiled_and_graph_deployed() {
     for (phase, message) in steps {
         profiler.report_and_wait(phase, message).await;
         let output = ns.kubectl_output(&format!("profiling-{}", phase.to_lowercase()));
-        output.assert("Profiling", "Profiling", &[message], &[]);
+        output.assert_status("Profiling", "Profiling", &[message], &[]);
         assert_eq!(output.column("PROFILING"), phase);
     }
     profiler.succeed().await;
@@ -50,7 +55,7 @@ async fn request_is_profiled_and_graph_deployed() {
     ns.wait_for_message("0/2 pods are ready").await;
     let output = ns.kubectl_output("deploying");
     let events = ["SpecGenerated", "DeploymentCreated"];
-    output.assert("Deploying", "Deploying", &["VllmDecodeWorker: 0/2 pods are ready"], &events);
+    output.assert_status("Deploying", "Deploying", &["VllmDecodeWorker: 0/2 pods are ready"], &events);
     assert_eq!((output.column("DGD"), output.column("PROFILING")), (GRAPH, ""));
     let owned = wait::eventually("the planner's ConfigMap is owned by the graph", async || {
         let map = ns.namespace.get::<ConfigMap>(PLANNER_CONFIG).await.ok()??;
@@ -62,7 +67,7 @@ async fn request_is_profiled_and_graph_deployed() {
     let request = ns.wait_for_phase("Deployed").await;
     assert_eq!(request["status"]["deploymentInfo"], json!({ "replicas": 3, "availableReplicas": 1 }));
     let events = ["DeploymentReady", "DynamoGraphDeployment qwen-dgd is ready"];
-    ns.kubectl_output("deployed").assert("Deployed", "Deployed", &["Deployment is healthy"], &events);
+    ns.kubectl_output("deployed").assert_status("Deployed", "Deployed", &["Deployment is healthy"], &events);
 }
 
 #[tokio::test]
@@ -92,7 +97,7 @@ async fn disabled_auto_apply_stops_at_ready() {
     assert!(ns.graphs().get_opt(GRAPH).await.unwrap().is_none(), "the graph is not created");
     let output = ns.kubectl_output("ready");
     let messages = ["Profiling complete, spec available", "spec.autoApply", "nvidia.com/generated-dgd-spec"];
-    output.assert("Ready", "SpecGenerated", &messages, &["SpecGenerated"]);
+    output.assert_status("Ready", "SpecGenerated", &messages, &["SpecGenerated"]);
     assert_eq!(output.column("DGD"), GRAPH, "the name that the graph will have");
 
     ns.patch_request(json!({ "spec": { "autoApply": true } })).await;
@@ -100,7 +105,7 @@ async fn disabled_auto_apply_stops_at_ready() {
     ns.set_graph_state("successful", "").await;
     ns.wait_for_phase("Deployed").await;
     let events = ["DeploymentCreated", "DeploymentReady"];
-    ns.kubectl_output("activated").assert("Deployed", "Deployed", &["Deployment is healthy"], &events);
+    ns.kubectl_output("activated").assert_status("Deployed", "Deployed", &["Deployment is healthy"], &events);
 }
 
 #[tokio::test]
@@ -111,12 +116,12 @@ async fn degraded_graph_is_reported_and_recovers() {
     ns.set_graph_state("pending", "Resources not ready: VllmDecodeWorker: 1/2 pods are ready").await;
     ns.wait_for_phase("Deploying").await;
     let output = ns.kubectl_output("degraded");
-    output.assert("Deploying", "Deploying", &["degraded", "1/2 pods are ready"], &["DeploymentDegraded"]);
+    output.assert_status("Deploying", "Deploying", &["degraded", "1/2 pods are ready"], &["DeploymentDegraded"]);
     let request = ns.object("v1beta1").await;
     assert_eq!(condition(&request, "DeploymentReady")["reason"], "DeploymentDegraded");
     ns.set_graph_state("successful", "").await;
     ns.wait_for_phase("Deployed").await;
-    ns.kubectl_output("healed").assert("Deployed", "Deployed", &["Deployment is healthy"], &["DeploymentReady"]);
+    ns.kubectl_output("healed").assert_status("Deployed", "Deployed", &["Deployment is healthy"], &["DeploymentReady"]);
 }
 
 #[tokio::test]
@@ -129,7 +134,7 @@ async fn deleted_graph_fails_its_request() {
     assert_eq!((&request["status"]["dgdName"], &request["status"]["deploymentInfo"]), (&Value::Null, &Value::Null));
     let output = ns.kubectl_output("graph-deleted");
     let messages = ["DeploymentDeleted", "Deployment was deleted by user. Create a new DGDR to redeploy."];
-    output.assert(
+    output.assert_status(
         "Failed",
         "Failed",
         &messages,

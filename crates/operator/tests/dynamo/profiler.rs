@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::Value;
 use steersman_plan::dynamo::{names, profile_job};
-use steersman_testkit::profiler::RESULT;
-use steersman_testkit::{Profiler as SimulatedProfiler, wait};
+use steersman_testkit::fake_profiler::SAMPLE_RESULT;
+use steersman_testkit::{FakeProfiler as SimulatedProfiler, wait};
 use tempfile::TempDir;
 
 use crate::test_namespace::TestNamespace;
@@ -25,7 +25,7 @@ impl<'a> Profiler<'a> {
     pub async fn start(ns: &'a TestNamespace) -> Self {
         let pod = ns.pod().await;
         let is_running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-        let pod = wait::until(ns.all(), &pod.name_any(), "is running", wait::LIMIT, is_running).await.unwrap();
+        let pod = wait::until(ns.api(), &pod.name_any(), "is running", wait::TIMEOUT, is_running).await.unwrap();
         let spec = pod.spec.as_ref().unwrap();
         assert_eq!(spec.service_account_name.as_deref(), Some(names::SERVICE_ACCOUNT));
         let copier = spec.containers.iter().find(|container| container.name == profile_job::COPIER).unwrap();
@@ -38,7 +38,7 @@ impl<'a> Profiler<'a> {
 
     /// Writes the progress of the profiler.
     pub fn report(&self, phase: &str, message: &str) {
-        self.simulated.says(phase, message).unwrap();
+        self.simulated.report_progress(phase, message).unwrap();
     }
 
     /// Writes the progress of the profiler, and waits until the request's status shows it.
@@ -52,19 +52,19 @@ impl<'a> Profiler<'a> {
     }
 
     pub async fn succeed(mut self) {
-        self.simulated.succeeds(RESULT).await.unwrap();
+        self.simulated.succeed(SAMPLE_RESULT).await.unwrap();
         self.assert_token_not_logged();
     }
 
     /// Ends with an error in this phase.
     pub async fn fail(mut self, phase: &str, error: &str) {
-        self.simulated.fails(phase, error).await.unwrap();
+        self.simulated.fail(phase, error).await.unwrap();
         self.assert_token_not_logged();
     }
 
     /// Ends the whole pod without any message.
     pub async fn kill(mut self) {
-        self.simulated.dies().await.unwrap();
+        self.simulated.kill().await.unwrap();
         self.assert_token_not_logged();
     }
 

@@ -35,7 +35,7 @@ async fn stored_change_while_profiling_is_reported_and_ignored() {
     ns.wait_for("the change is rejected", rejected).await;
     let output = ns.kubectl_output("edited");
     let messages = ["Sweeping parallelization strategies", "spec was changed"];
-    output.assert("Profiling", "Profiling", &messages, &["SpecChangeRejected"]);
+    output.assert_status("Profiling", "Profiling", &messages, &["SpecChangeRejected"]);
     let event = "Cannot modify spec in phase 'Profiling'";
     assert!(output.description.contains(event), "{}", output.description);
     let now = ns.job().await;
@@ -59,7 +59,12 @@ async fn stored_change_while_deployed_keeps_graph() {
     ns.patch_request(json!({ "spec": { "autoApply": false, "backend": "sglang" } })).await;
     ns.wait_for("the change is rejected", |request| condition(request, "SpecAccepted")["status"] == "False").await;
     let output = ns.kubectl_output("edited-deployed");
-    output.assert("Deployed", "Deployed", &["Deployment is healthy", "spec was changed"], &["SpecChangeRejected"]);
+    output.assert_status(
+        "Deployed",
+        "Deployed",
+        &["Deployment is healthy", "spec was changed"],
+        &["SpecChangeRejected"],
+    );
     assert_eq!(ns.graphs().get(GRAPH).await.unwrap().resource_version(), graph.resource_version());
     ns.set_graph_state("failed", "VllmDecodeWorker: CrashLoopBackOff").await;
     ns.wait_for_phase("Deploying").await;

@@ -7,8 +7,8 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 pub use steersman_testkit::condition;
-use steersman_testkit::shown::Shown;
-use steersman_testkit::{Play, apply, graphs, wait};
+use steersman_testkit::kubectl_output::KubectlOutput;
+use steersman_testkit::{PodBehaviour, apply, fake_graphs, wait};
 
 use crate::env;
 use crate::profiler::Profiler;
@@ -25,13 +25,13 @@ impl TestNamespace {
     /// Creates a namespace in which pods of Jobs run until the test ends them. None if the cluster is not built; the test
     /// is then listed as skipped.
     pub async fn open(prefix: &str) -> Option<Self> {
-        Self::with_play(prefix, Play::Hang).await
+        Self::with_pod_behaviour(prefix, PodBehaviour::Hang).await
     }
 
     /// The same, with another behaviour of pods.
-    pub async fn with_play(prefix: &str, play: Play) -> Option<Self> {
+    pub async fn with_pod_behaviour(prefix: &str, behaviour: PodBehaviour) -> Option<Self> {
         let ns = Self::create(prefix).await?;
-        ns.namespace.play(Some(play)).await.unwrap();
+        ns.namespace.set_pod_behaviour(Some(behaviour)).await.unwrap();
         Some(ns)
     }
 
@@ -44,7 +44,7 @@ impl TestNamespace {
     }
 
     pub async fn apply(&self, manifest: Value) {
-        apply::manifests(&self.admin, Some(self.name()), &manifest.to_string()).await.unwrap();
+        apply::apply_manifests(&self.admin, Some(self.name()), &manifest.to_string()).await.unwrap();
     }
 
     /// Applies a request of v1beta1.
@@ -116,14 +116,14 @@ impl TestNamespace {
     }
 
     pub async fn job(&self) -> Job {
-        let created = async || self.all::<Job>().get_opt(JOB).await.ok()?;
+        let created = async || self.api::<Job>().get_opt(JOB).await.ok()?;
         wait::eventually("the Job is created", created).await.unwrap()
     }
 
     /// The pod of the Job.
     pub async fn pod(&self) -> Pod {
         let uid = self.job().await.uid().unwrap();
-        let pods = self.all::<Pod>();
+        let pods = self.api::<Pod>();
         let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/controller-uid={uid}"));
         let created = async || pods.list(&of_job).await.ok()?.items.into_iter().next();
         wait::eventually("the Job has a pod", created).await.unwrap()
@@ -149,7 +149,7 @@ impl TestNamespace {
         self.graph().await;
         let components =
             json!({ "Frontend": { "replicas": 1, "availableReplicas": 1 }, "VllmDecodeWorker": { "replicas": 2 } });
-        graphs::is(&self.graphs(), GRAPH, state, why, &components).await.unwrap();
+        fake_graphs::set_status(&self.graphs(), GRAPH, state, why, &components).await.unwrap();
     }
 
     /// Runs the profiler and deploys the graph until the request is `Deployed`.
@@ -161,14 +161,14 @@ impl TestNamespace {
 
     /// Records the output of kubectl under the name of this situation. Repeats the commands until the request does not
     /// change between them.
-    pub fn kubectl_output(&self, situation: &str) -> Shown {
+    pub fn kubectl_output(&self, situation: &str) -> KubectlOutput {
         let kubectl = |command: &str| self.env.cluster.kubectl(&[command, "dgdr", REQUEST, "-n", self.name()]).unwrap();
         let without_age = |table: &str| table.trim_end().rsplit_once(' ').map(|(rest, _)| rest.trim_end().to_owned());
         let mut before = kubectl("get");
         loop {
             let (description, after) = (kubectl("describe"), kubectl("get"));
             if without_age(&before) == without_age(&after) {
-                return Shown::new(situation, "dgdr", after, description).unwrap();
+                return KubectlOutput::new(situation, "dgdr", after, description).unwrap();
             }
             before = after;
         }

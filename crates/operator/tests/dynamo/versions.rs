@@ -23,7 +23,7 @@ async fn v1alpha1_references_survive_conversion_and_reach_job() {
     ns.wait_for_message(missing[0]).await;
     let messages =
         [missing[0], missing[1], "spec.profilingConfig.outputPVC in v1alpha1", "spec.profilingConfig.configMapRef"];
-    ns.kubectl_output("alpha-missing").assert("Pending", "Pending", &messages, &["ValidationFailed"]);
+    ns.kubectl_output("alpha-missing").assert_status("Pending", "Pending", &messages, &["ValidationFailed"]);
     ns.apply_config_map("base-config", "base.yaml", "{}").await;
     ns.apply_claim("results").await;
     let beta = ns.wait_for_phase("Profiling").await;

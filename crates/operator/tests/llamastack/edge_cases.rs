@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use steersman_testkit::{Play, wait};
+use steersman_testkit::{PodBehaviour, wait};
 
 use crate::test_namespace::{STACK, TestNamespace, condition, find_entry, starter, vllm};
 
@@ -62,7 +62,7 @@ async fn edge_deleted_secret_keeps_server_running() {
     ns.apply_stack(spec_with_api_key()).await;
     ns.wait_until_ready().await;
     let (before, pods, maps) = (ns.server().await, ns.pod_uids().await, ns.generated_config_maps().await);
-    ns.all::<Secret>().delete("vllm", &DeleteParams::default()).await.unwrap();
+    ns.api::<Secret>().delete("vllm", &DeleteParams::default()).await.unwrap();
     ns.trigger_reconcile().await;
     let object = ns.wait_for_condition("SecretsResolved", "False", "SecretNotFound").await;
     assert_eq!(condition(&object, "Available")["status"], "True", "the server keeps running: {object:#}");
@@ -127,7 +127,7 @@ async fn edge_change_during_rollout_wins() {
     ns.wait_until_ready().await;
     let (first, pods) = (ns.server().await, ns.pod_uids().await);
 
-    ns.set_play(Some(Play::Unready)).await;
+    ns.set_play(Some(PodBehaviour::Unready)).await;
     ns.patch_spec(json!({ "resources": { "models": ["second"] } })).await;
     let second = wait::eventually("the second configuration is being rolled out", async || {
         let server = ns.server().await;

@@ -18,7 +18,9 @@ pub async fn test_env() -> Option<&'static TestEnv> {
 }
 
 async fn start() -> Result<Option<TestEnv>> {
-    let Some(env) = shared_env::start(Family::Llsd, vec![NodePool::plain("plain", 4)]).await? else { return Ok(None) };
+    let Some(env) = shared_env::start(Family::Llsd, vec![NodePool::without_gpus("plain", 4)]).await? else {
+        return Ok(None);
+    };
     wait_for_webhooks(&env.cluster).await.with_context(|| env.operator.log_end())?;
     Ok(Some(env))
 }

@@ -7,13 +7,13 @@ use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use steersman_testkit::{Play, wait};
+use steersman_testkit::{PodBehaviour, wait};
 
 use crate::env::OPERATOR_IMAGE;
 use crate::test_namespace::{STACK, TestNamespace, condition, find_entry, is_condition_current, starter, vllm};
 
 async fn config_maps(ns: &TestNamespace) -> Value {
-    json!(ns.all::<ConfigMap>().list(&ListParams::default()).await.unwrap().items)
+    json!(ns.api::<ConfigMap>().list(&ListParams::default()).await.unwrap().items)
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn autoscaler_sets_replicas_until_removed() {
     // The patch imitates the autoscaler's controller. A change of the spec must not revert it.
     let scaled = Patch::Merge(json!({ "spec": { "replicas": 3 } }));
     let scaler = PatchParams { field_manager: Some("kube-controller-manager".into()), ..PatchParams::default() };
-    ns.all::<Deployment>().patch_scale(STACK, &scaler, &scaled).await.unwrap();
+    ns.api::<Deployment>().patch_scale(STACK, &scaler, &scaled).await.unwrap();
     ns.wait_for("three replicas are available", |object| object["status"]["availableReplicas"] == 3).await;
     ns.patch_spec(json!({ "workload": { "overrides": { "env": [{ "name": "A", "value": "b" }] } } })).await;
     let object = ns.wait_until_ready().await;
@@ -96,7 +96,7 @@ async fn foreign_autoscaler_keeps_manual_replicas() {
     ns.apply(&scaler.to_string()).await;
     let scaled = Patch::Merge(json!({ "spec": { "replicas": 5 } }));
     let as_kubectl = PatchParams { field_manager: Some("kubectl".into()), ..PatchParams::default() };
-    ns.all::<Deployment>().patch_scale(STACK, &as_kubectl, &scaled).await.unwrap();
+    ns.api::<Deployment>().patch_scale(STACK, &as_kubectl, &scaled).await.unwrap();
     let object = ns.wait_for("the foreign autoscaler is reported", |object| {
         condition(object, "SpecAccepted")["reason"] == "ReplicasDecidedElsewhere"
             && object["status"]["availableReplicas"] == 5
@@ -109,7 +109,7 @@ async fn foreign_autoscaler_keeps_manual_replicas() {
     assert_eq!(numbers, [json!(5)], "no pod was removed in between");
     assert_eq!(ns.template_count().await, 1, "no pod was restarted");
 
-    let scalers = ns.all::<HorizontalPodAutoscaler>();
+    let scalers = ns.api::<HorizontalPodAutoscaler>();
     scalers.delete("theirs", &DeleteParams::default()).await.unwrap();
     ns.trigger_reconcile().await;
     ns.wait_for("the replicas of the spec are restored", |object| object["status"]["availableReplicas"] == 1).await;
@@ -124,7 +124,7 @@ async fn edited_service_port_is_restored() {
     let edited = json!({ "metadata": { "labels": { "example.com/mine": "yes" } },
         "spec": { "ports": [{ "name": "http", "port": 9999, "targetPort": 9999, "protocol": "TCP" }] } });
     let as_kubectl_edit = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
-    ns.all::<Service>().patch("stack-service", &as_kubectl_edit, &Patch::Merge(edited)).await.unwrap();
+    ns.api::<Service>().patch("stack-service", &as_kubectl_edit, &Patch::Merge(edited)).await.unwrap();
     let service = wait::eventually("the port is restored", async || {
         let service = ns.get::<Service>("stack-service").await?;
         let ports: Vec<_> = service["spec"]["ports"].as_array()?.iter().map(|port| port["port"].clone()).collect();
@@ -147,7 +147,7 @@ async fn paused_rollout_is_reported_until_resumed() {
     ns.wait_until_ready().await;
     let pause = async |paused: bool| {
         let patch = Patch::Merge(json!({ "spec": { "paused": paused } }));
-        ns.all::<Deployment>().patch(STACK, &PatchParams::default(), &patch).await.unwrap();
+        ns.api::<Deployment>().patch(STACK, &PatchParams::default(), &patch).await.unwrap();
     };
     pause(true).await;
     ns.patch_spec(json!({ "workload": { "overrides": { "env": [{ "name": "A", "value": "b" }] } } })).await;
@@ -170,7 +170,7 @@ async fn terminating_claim_is_reported_while_pod_runs() {
     ns.wait_for_condition("StorageReady", "True", "StorageReady").await;
     ns.wait_until_ready().await;
     let pods = ns.pod_uids().await;
-    let claims = ns.all::<PersistentVolumeClaim>();
+    let claims = ns.api::<PersistentVolumeClaim>();
     claims.delete("stack-pvc", &DeleteParams::default()).await.unwrap();
     let object = ns.wait_for_condition("StorageReady", "False", "StorageFailed").await;
     assert_eq!(condition(&object, "StorageReady")["message"], "PVC is not bound: Terminating");
@@ -229,7 +229,7 @@ async fn deletion_during_rollout_leaves_nothing() {
     let Some(ns) = TestNamespace::open("leaving").await else { return };
     ns.apply_stack(starter(json!({ "providers": { "inference": vllm() }, "networking": { "expose": true } }))).await;
     ns.wait_until_ready().await;
-    ns.set_play(Some(Play::Unready)).await;
+    ns.set_play(Some(PodBehaviour::Unready)).await;
     ns.patch_spec(json!({ "resources": { "models": ["later"] } })).await;
     let rolling = async || (ns.pod_uids().await.len() == 2).then_some(());
     wait::eventually("pods of two templates exist", rolling).await.unwrap();

@@ -330,7 +330,7 @@ async fn t52_11_image_upgrade_includes_its_config() {
         },
     } } });
     let writes = ns.deployment_writes();
-    let deployments = ns.all::<Deployment>();
+    let deployments = ns.api::<Deployment>();
     let old = deployments.patch(STACK, &PatchParams::default(), &Patch::Strategic(older)).await.unwrap();
     let old = crate::test_namespace::Server(json!(old));
     assert_ne!((old.image(), old.config_map()), (new.image(), new.config_map()));

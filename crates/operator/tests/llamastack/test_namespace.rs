@@ -13,9 +13,9 @@ use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use steersman_testkit::audit::Written;
+use steersman_testkit::audit::AuditedWrite;
 pub use steersman_testkit::condition;
-use steersman_testkit::play::Play;
+use steersman_testkit::pod_behaviour::PodBehaviour;
 use steersman_testkit::{apply, wait};
 
 use crate::env::{self, IDENTITY};
@@ -35,7 +35,7 @@ impl TestNamespace {
 
     /// Applies manifests like `kubectl apply`. Err: the message of the rejection.
     pub async fn try_apply(&self, manifests: &str) -> Result<(), String> {
-        let applied = apply::manifests(&self.admin, Some(self.name()), manifests).await;
+        let applied = apply::apply_manifests(&self.admin, Some(self.name()), manifests).await;
         applied.map(|_| ()).map_err(|error| format!("{error:#}"))
     }
 
@@ -108,8 +108,8 @@ impl TestNamespace {
     }
 
     /// Sets the behaviour of pods that are created from now on. None: they run.
-    pub async fn set_play(&self, play: Option<Play>) {
-        self.namespace.play(play).await.unwrap();
+    pub async fn set_play(&self, play: Option<PodBehaviour>) {
+        self.namespace.set_pod_behaviour(play).await.unwrap();
     }
 
     /// The object in this version.
@@ -155,12 +155,12 @@ impl TestNamespace {
     }
 
     pub async fn server(&self) -> Server {
-        Server(json!(self.all::<Deployment>().get(STACK).await.unwrap()))
+        Server(json!(self.api::<Deployment>().get(STACK).await.unwrap()))
     }
 
     /// Every version of the Deployment after `since` that changed its spec, from the watch history of the API server.
     pub async fn versions_since(&self, since: &Server) -> Vec<Server> {
-        let (deployments, last) = (self.all::<Deployment>(), self.server().await);
+        let (deployments, last) = (self.api::<Deployment>(), self.server().await);
         let mut specs = BTreeMap::new();
         if since.resource_version() != last.resource_version() {
             let only = WatchParams::default().fields(&format!("metadata.name={STACK}"));
@@ -186,24 +186,24 @@ impl TestNamespace {
     pub fn deployment_writes(&self) -> usize {
         let path = format!("/namespaces/{}/deployments/{STACK}", self.name());
         let agent = format!(" {IDENTITY}");
-        let ours = |written: &&Written| {
+        let ours = |written: &&AuditedWrite| {
             let written_path = written.uri.split('?').next().unwrap_or_default();
             written.succeeded() && written.user_agent.ends_with(&agent) && written_path.ends_with(&path)
         };
-        self.env.cluster.writes().unwrap().iter().filter(ours).count()
+        self.env.cluster.audited_writes().unwrap().iter().filter(ours).count()
     }
 
     /// The configuration file that the server mounts.
     pub async fn config(&self) -> Value {
         let name = self.server().await.config_map().expect("the server must mount a configuration");
-        let map = self.all::<ConfigMap>().get(&name).await.unwrap();
+        let map = self.api::<ConfigMap>().get(&name).await.unwrap();
         serde_saphyr::from_str(&map.data.unwrap()["config.yaml"]).unwrap()
     }
 
     /// Names of the generated ConfigMaps.
     pub async fn generated_config_maps(&self) -> BTreeSet<String> {
         let wanted = ListParams::default().labels("app.kubernetes.io/component=generated-config");
-        let listed = self.all::<ConfigMap>().list(&wanted).await.unwrap();
+        let listed = self.api::<ConfigMap>().list(&wanted).await.unwrap();
         listed.items.iter().map(ResourceExt::name_any).collect()
     }
 
@@ -227,18 +227,18 @@ impl TestNamespace {
     /// Uids of the pods. A recreated pod has another uid.
     pub async fn pod_uids(&self) -> BTreeSet<String> {
         let of_stack = ListParams::default().labels(&format!("app.kubernetes.io/instance={STACK}"));
-        let listed = self.all::<Pod>().list(&of_stack).await.unwrap();
+        let listed = self.api::<Pod>().list(&of_stack).await.unwrap();
         listed.items.iter().filter_map(ResourceExt::uid).collect()
     }
 
     /// Number of pod templates that the Deployment ever had.
     pub async fn template_count(&self) -> usize {
-        self.all::<ReplicaSet>().list(&ListParams::default()).await.unwrap().items.len()
+        self.api::<ReplicaSet>().list(&ListParams::default()).await.unwrap().items.len()
     }
 
     /// Waits for an event with this reason, and returns its type and message.
     pub async fn event(&self, reason: &str) -> (String, String) {
-        let event = self.namespace.event(reason).await;
+        let event = self.namespace.wait_for_event(reason).await;
         event.unwrap_or_else(|error| panic!("{error}\n{}", self.env.operator.log_end()))
     }
 }

@@ -12,8 +12,11 @@ use kube::core::GroupVersionKind;
 use serde_json::json;
 use steersman::admission;
 use steersman_api::Family;
-use steersman_testkit::operator::STEADY;
-use steersman_testkit::{Account, Asked, Cluster, Flavour, Launch, NodePool, Operator, Options, Own, own, skip};
+use steersman_testkit::operator::LONG_LEASE_ARGS;
+use steersman_testkit::{
+    Cluster, Flavour, NodePool, Operator, OperatorAccount, OperatorCommand, Options, ProcessCluster, WebhookFamilies,
+    skip, start_process_cluster,
+};
 use tokio::sync::OnceCell;
 
 /// Image of containers that run the operator's binary.
@@ -51,21 +54,21 @@ pub async fn get_or_start(
 
 /// Starts a separate cluster, because other test binaries install and remove CRDs in the shared one.
 pub async fn start(family: Family, fleet: Vec<NodePool>) -> Result<Option<TestEnv>> {
-    let options = Options { fleet, ..Options::new(Flavour::Full) };
-    let Some(Own { cluster, folder }) = own(&options).await? else { return Ok(None) };
+    let options = Options { node_pools: fleet, ..Options::new(Flavour::Full) };
+    let Some(ProcessCluster { cluster, folder }) = start_process_cluster(&options).await? else { return Ok(None) };
     let operator = start_operator(&cluster, family, &folder).await?;
     Ok(Some(TestEnv { cluster, operator }))
 }
 
 async fn start_operator(cluster: &Cluster, family: Family, folder: &Path) -> Result<Operator> {
-    let account = Account::install(cluster).await?;
+    let account = OperatorAccount::install(cluster).await?;
     let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-    let launch = Launch::new(program, &account.kubeconfig, IDENTITY).with(&STEADY);
-    let launch = launch.with(&["--operator-image", OPERATOR_IMAGE]);
+    let launch = OperatorCommand::new(program, &account.kubeconfig, IDENTITY).args(&LONG_LEASE_ARGS);
+    let launch = launch.args(&["--operator-image", OPERATOR_IMAGE]);
     let families = [family.short_name()];
     let has_admission = admission::FAMILIES.contains(&family);
-    let webhooks = Asked { converted: &families, judged: has_admission.then_some(&families) };
-    let (operator, _) = launch.start_asked(cluster, &webhooks, &folder.join("log")).await?;
+    let webhooks = WebhookFamilies { crds: &families, admission: has_admission.then_some(&families) };
+    let (operator, _) = launch.start_with_webhooks(cluster, &webhooks, &folder.join("log")).await?;
     if has_admission {
         exempt_labelled_namespaces(&cluster.admin().await?, family).await?;
     }

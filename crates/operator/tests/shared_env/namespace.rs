@@ -33,11 +33,11 @@ impl TestNamespace {
         self.namespace.name()
     }
 
-    pub fn all<K>(&self) -> Api<K>
+    pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        self.namespace.all()
+        self.namespace.api()
     }
 }

@@ -29,14 +29,14 @@ use tower::ServiceExt;
 
 use crate::certs::WebhookEnv;
 use crate::command::{CommandOutput, kubectl, output_of, run, steersman_as_admin};
-use crate::process::operator::Operator;
-use crate::schemas::resource;
+use crate::process::operator::OperatorProcess;
+use crate::schemas::api_resource;
 
 /// An operator whose webhooks the API server calls for objects of one family, and a namespace to write objects to.
 struct AdmissionEnv {
     family: Family,
     namespace: Namespace,
-    operator: Operator,
+    operator: OperatorProcess,
     webhook: WebhookEnv,
 }
 
@@ -96,7 +96,7 @@ impl AdmissionEnv {
     }
 
     fn objects(&self, version: &str) -> Api<DynamicObject> {
-        let resource = resource(self.family, version);
+        let resource = api_resource(self.family, version);
         Api::namespaced_with(self.webhook.admin.clone(), self.namespace.name(), &resource)
     }
 

@@ -16,8 +16,8 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman_reconcile::{ObjectId, Outcome, Plan, Write, WriteOp};
 use steersman_runtime::apply::{Legacy, Live, Owner, apply};
-use steersman_testkit::cut::Cutter;
-use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
+use steersman_testkit::fault_injection::FaultInjector;
+use steersman_testkit::{Cluster, Flavour, Namespace, object, shared_cluster};
 
 use crate::server::server;
 
@@ -36,7 +36,7 @@ fn kinds() -> [GroupVersionKind; 5] {
 /// A user's object. The applier accepts any kind; a ConfigMap needs no CRD.
 async fn owner(namespace: &Namespace) -> Owner {
     let config_map: ConfigMap = object(json!({ "metadata": { "name": "starter" } }));
-    let created = namespace.all::<ConfigMap>().create(&PostParams::default(), &config_map).await.unwrap();
+    let created = namespace.api::<ConfigMap>().create(&PostParams::default(), &config_map).await.unwrap();
     Owner {
         kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
         namespace: namespace.name().to_owned(),
@@ -143,31 +143,31 @@ fn write_count(outcome: Outcome) -> usize {
 
 #[tokio::test]
 async fn settled_plan_sends_no_requests() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("settled").await.unwrap();
     let owner = owner(&namespace).await;
     assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &stack_plan(env())).await), 4);
-    let created = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let created = namespace.api::<Deployment>().get("starter").await.unwrap();
     assert_eq!(created.owner_references()[0].uid, owner.uid, "the applier sets the owner reference");
 
     // Other controllers change the status and add an annotation.
     let status = Patch::Merge(json!({ "status": { "replicas": 1, "observedGeneration": 1 } }));
-    namespace.all::<Deployment>().patch_status("starter", &PatchParams::default(), &status).await.unwrap();
+    namespace.api::<Deployment>().patch_status("starter", &PatchParams::default(), &status).await.unwrap();
     let annotation =
         Patch::Merge(json!({ "metadata": { "annotations": { "deployment.kubernetes.io/revision": "1" } } }));
-    namespace.all::<Deployment>().patch("starter", &PatchParams::default(), &annotation).await.unwrap();
+    namespace.api::<Deployment>().patch("starter", &PatchParams::default(), &annotation).await.unwrap();
 
     let admin = cluster.admin().await.unwrap();
-    let counter = Cutter::counting().with_reads();
-    let counted = server(cluster, counter.around(&admin));
+    let counter = FaultInjector::without_fault().include_reads();
+    let counted = server(cluster, counter.wrap(&admin));
     let outcome = apply(&counted, MANAGER, &owner, &stack_plan(env()), &live(&admin, &namespace).await).await.outcome;
     assert_eq!(outcome, Outcome::default());
-    assert_eq!(counter.calls(), 0, "neither writes nor reads");
+    assert_eq!(counter.call_count(), 0, "neither writes nor reads");
 }
 
 #[tokio::test]
 async fn stale_cache_causes_no_wrong_write() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("stale").await.unwrap();
     let owner = owner(&namespace).await;
     assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &stack_plan(env())).await), 4);
@@ -178,28 +178,28 @@ async fn stale_cache_causes_no_wrong_write() {
 
     // The cache is older than a replacement of the object, so the applier checks an object that is gone.
     let old = live(&admin, &namespace).await;
-    namespace.all::<ServiceAccount>().delete("starter-sa", &Default::default()).await.unwrap();
+    namespace.api::<ServiceAccount>().delete("starter-sa", &Default::default()).await.unwrap();
     let foreign: ServiceAccount = object(json!({ "metadata": { "name": "starter-sa" } }));
-    namespace.all::<ServiceAccount>().create(&PostParams::default(), &foreign).await.unwrap();
+    namespace.api::<ServiceAccount>().create(&PostParams::default(), &foreign).await.unwrap();
     let mut changed = account("starter-sa");
     changed["metadata"]["labels"]["more"] = "1".into();
     let plan: Plan<()> = Plan { writes: vec![WriteOp::Owned(Write::Apply(object(changed)))], ..Plan::default() };
     let failure = apply(&server(cluster, admin), MANAGER, &owner, &plan, &old).await.outcome.failure.unwrap();
     assert!(failure.transient && failure.message.contains("409"), "{failure:?}");
-    let left = namespace.all::<ServiceAccount>().get("starter-sa").await.unwrap();
+    let left = namespace.api::<ServiceAccount>().get("starter-sa").await.unwrap();
     assert!(left.labels().is_empty(), "the foreign object is unchanged");
 }
 
 #[tokio::test]
 async fn removed_field_is_pruned_foreign_fields_stay() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("fields").await.unwrap();
     let owner = owner(&namespace).await;
     reconcile(cluster, &namespace, &owner, &stack_plan(env())).await;
     let theirs = json!({ "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": "starter", "annotations": { "team": "a" } }, "spec": { "minReadySeconds": 7 } });
     let params = PatchParams::apply("other-manager");
-    namespace.all::<Deployment>().patch("starter", &params, &Patch::Apply(theirs)).await.unwrap();
+    namespace.api::<Deployment>().patch("starter", &params, &Patch::Apply(theirs)).await.unwrap();
 
     let fewer = json!([{ "name": "HF_HOME", "value": "/.llama" }]);
     assert_eq!(
@@ -207,7 +207,7 @@ async fn removed_field_is_pruned_foreign_fields_stay() {
         1,
         "only the Deployment"
     );
-    let left = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let left = namespace.api::<Deployment>().get("starter").await.unwrap();
     assert_eq!(left.annotations()["team"], "a");
     let spec = left.spec.unwrap();
     assert_eq!(spec.min_ready_seconds, Some(7));
@@ -226,34 +226,34 @@ async fn removed_field_is_pruned_foreign_fields_stay() {
     // A change of our fields by another writer is reverted.
     let foreign_port =
         Patch::Merge(json!({ "spec": { "ports": [{ "name": "http", "port": 8321, "targetPort": 9 }] } }));
-    namespace.all::<Service>().patch("starter-service", &PatchParams::default(), &foreign_port).await.unwrap();
+    namespace.api::<Service>().patch("starter-service", &PatchParams::default(), &foreign_port).await.unwrap();
     let mut reversed = env();
     reversed.as_array_mut().unwrap().reverse();
     assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &stack_plan(reversed)).await), 1);
-    let ports = namespace.all::<Service>().get("starter-service").await.unwrap().spec.unwrap().ports.unwrap();
+    let ports = namespace.api::<Service>().get("starter-service").await.unwrap().spec.unwrap().ports.unwrap();
     assert_eq!(ports.len(), 1);
     assert_eq!(ports[0].target_port, Some(IntOrString::Int(8321)));
 }
 
 #[tokio::test]
 async fn foreign_object_is_refused_and_ends_the_plan() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("foreign").await.unwrap();
     let owner = owner(&namespace).await;
     let mut theirs = service("starter-service");
     theirs["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "Helm" });
     let theirs: Service = object(theirs);
-    namespace.all::<Service>().create(&PostParams::default(), &theirs).await.unwrap();
-    let before = namespace.all::<Service>().get("starter-service").await.unwrap();
+    namespace.api::<Service>().create(&PostParams::default(), &theirs).await.unwrap();
+    let before = namespace.api::<Service>().get("starter-service").await.unwrap();
 
     let outcome = reconcile(cluster, &namespace, &owner, &stack_plan(env())).await;
     assert_eq!(outcome.written, 2, "the account and the claim are written before the Service");
     let failure = outcome.failure.unwrap();
     assert_eq!(failure.object, ObjectId::new("Service", namespace.name(), "starter-service"));
     assert!(!failure.transient && failure.message.contains("was not created for ConfigMap"), "{failure:?}");
-    assert_eq!(namespace.all::<Service>().get("starter-service").await.unwrap(), before);
+    assert_eq!(namespace.api::<Service>().get("starter-service").await.unwrap(), before);
     assert!(
-        namespace.all::<Deployment>().get_opt("starter").await.unwrap().is_none(),
+        namespace.api::<Deployment>().get_opt("starter").await.unwrap().is_none(),
         "nothing is written after a failure"
     );
 
@@ -261,19 +261,19 @@ async fn foreign_object_is_refused_and_ends_the_plan() {
     let admin = cluster.admin().await.unwrap();
     let uncached = apply(&server(cluster, admin), MANAGER, &owner, &stack_plan(env()), &Live::default()).await.outcome;
     assert_eq!(uncached.failure.unwrap().message, failure.message);
-    assert_eq!(namespace.all::<Service>().get("starter-service").await.unwrap(), before);
+    assert_eq!(namespace.api::<Service>().get("starter-service").await.unwrap(), before);
 
     let reference =
         json!([{ "apiVersion": "v1", "kind": "Secret", "name": "other", "uid": "u-9", "controller": true }]);
     let controlled = Patch::Merge(json!({ "metadata": { "ownerReferences": reference } }));
-    namespace.all::<Service>().patch("starter-service", &PatchParams::default(), &controlled).await.unwrap();
+    namespace.api::<Service>().patch("starter-service", &PatchParams::default(), &controlled).await.unwrap();
     let failure = reconcile(cluster, &namespace, &owner, &stack_plan(env())).await.failure.unwrap();
     assert!(failure.message.contains(&format!("controlled by Secret {}/other", namespace.name())), "{failure:?}");
 }
 
 #[tokio::test]
 async fn prune_deletes_only_owned_objects_never_claims() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("sweep").await.unwrap();
     let owner = owner(&namespace).await;
     let mut plan = stack_plan(env());
@@ -281,7 +281,7 @@ async fn prune_deletes_only_owned_objects_never_claims() {
     plan.writes.push(WriteOp::Owned(Write::CreateOnce(object(claim("starter-old")))));
     assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &plan).await), 6);
     let theirs: Service = object(service("theirs"));
-    namespace.all::<Service>().create(&PostParams::default(), &theirs).await.unwrap();
+    namespace.api::<Service>().create(&PostParams::default(), &theirs).await.unwrap();
 
     let mut pruned = stack_plan(env());
     pruned.prune = kinds()[..3].to_vec();
@@ -292,7 +292,7 @@ async fn prune_deletes_only_owned_objects_never_claims() {
     let failure = reconcile(cluster, &namespace, &owner, &blocked).await.failure.unwrap();
     assert!(!failure.transient && failure.message.contains("422"), "{failure:?}");
     assert!(
-        namespace.all::<Service>().get_opt("starter-old").await.unwrap().is_some(),
+        namespace.api::<Service>().get_opt("starter-old").await.unwrap().is_some(),
         "nothing is pruned while a write fails"
     );
 
@@ -300,7 +300,7 @@ async fn prune_deletes_only_owned_objects_never_claims() {
     let names = |items: Vec<DynamicObject>| items.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
     let admin = cluster.admin().await.unwrap();
     assert_eq!(names(list(&admin, &namespace, &kinds()[2]).await), ["starter-service", "theirs"]);
-    let claims = namespace.all::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    let claims = namespace.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
     assert_eq!(claims.items.len(), 2, "claims hold data and are never pruned");
     assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &pruned).await), 0);
 }

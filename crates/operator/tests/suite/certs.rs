@@ -25,28 +25,28 @@ use steersman::certs::SECRET;
 use steersman::installation::NAMESPACE;
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
-use steersman_testkit::{Cluster, Flavour, Turn, turn, wait};
+use steersman_testkit::{Cluster, ExclusiveCluster, Flavour, exclusive_cluster, wait};
 
-use crate::process::operator::{Operator, Place};
-use crate::schemas::{install, resource, uninstall};
+use crate::process::operator::{OperatorProcess, TestInstallation};
+use crate::schemas::{api_resource, install_crd, uninstall_crd};
 use forward::Forwarder;
 
 /// The operator's namespace without a certificate, and an address at which API servers reach the operators that run there.
 pub struct WebhookEnv {
     pub cluster: &'static Cluster,
     pub admin: Client,
-    pub installation: Place,
+    pub installation: TestInstallation,
     pub forwarder: Forwarder,
-    _turn: Turn,
+    _exclusive: ExclusiveCluster,
 }
 
 impl WebhookEnv {
     pub async fn prepare() -> Option<Self> {
-        let turn = turn(Flavour::Bare).await?;
-        let cluster = turn.cluster;
-        let installation = Place::of(cluster).await;
+        let exclusive = exclusive_cluster(Flavour::Bare).await?;
+        let cluster = exclusive.cluster;
+        let installation = TestInstallation::create(cluster).await;
         let admin = cluster.admin().await.unwrap();
-        let env = Self { cluster, admin, installation, forwarder: Forwarder::start().await, _turn: turn };
+        let env = Self { cluster, admin, installation, forwarder: Forwarder::start().await, _exclusive: exclusive };
         // An earlier test may have left the Secret.
         let _ = env.secrets().delete(SECRET, &DeleteParams::default()).await;
         Some(env)
@@ -61,7 +61,7 @@ impl WebhookEnv {
     }
 
     /// Starts an operator with webhooks that the API server reaches through the forwarder.
-    pub async fn start(&self, identity: &str, more: &[&str]) -> Operator {
+    pub async fn start(&self, identity: &str, more: &[&str]) -> OperatorProcess {
         let url = self.forwarder.url();
         let flags = ["--webhooks", "on", "--webhook-address", "127.0.0.1:0", "--webhook-url", &url];
         let operator = self.installation.start(identity, &[&flags, more].concat()).await;
@@ -70,7 +70,7 @@ impl WebhookEnv {
     }
 
     /// Adds the operator to the backends of the forwarder.
-    pub async fn route_to(&self, operator: &Operator) {
+    pub async fn route_to(&self, operator: &OperatorProcess) {
         let address = async || operator.address("webhook");
         let address = wait::eventually("the webhook listens", address).await.unwrap();
         self.forwarder.add_backend(address.trim_start_matches("https://").parse().unwrap());
@@ -83,17 +83,17 @@ impl WebhookEnv {
 
     async fn install_with(&self, family: Family, client: WebhookClientConfig) {
         let crd = crds::crd(family, &Options { conversion: Some(client) }).unwrap();
-        install(&self.admin, &crd, &resource(family, family.storage_version())).await;
+        install_crd(&self.admin, &crd, &api_resource(family, family.storage_version())).await;
     }
 
     async fn uninstall(&self, family: Family) {
-        uninstall(&self.admin, family).await;
+        uninstall_crd(&self.admin, family).await;
     }
 
     /// Waits until the data of the Secret satisfy `holds`, and returns them.
     async fn wait_for_secret(&self, what: &str, holds: impl Fn(&SecretData) -> bool) -> SecretData {
         let holds = |secret: &Secret| secret.data.as_ref().is_some_and(&holds);
-        wait::until(self.secrets(), SECRET, what, wait::LIMIT, holds).await.unwrap().data.unwrap()
+        wait::until(self.secrets(), SECRET, what, wait::TIMEOUT, holds).await.unwrap().data.unwrap()
     }
 
     async fn secret(&self) -> SecretData {
@@ -138,8 +138,8 @@ struct SecretVersions {
 impl SecretVersions {
     /// Waits for the next version that satisfies `holds`.
     async fn until(&mut self, what: &str, holds: impl Fn(&SecretData) -> bool) -> SecretData {
-        let found = tokio::time::timeout(wait::LIMIT, self.next(holds)).await;
-        found.unwrap_or_else(|_| panic!("no version of the Secret {what} within {:?}", wait::LIMIT))
+        let found = tokio::time::timeout(wait::TIMEOUT, self.next(holds)).await;
+        found.unwrap_or_else(|_| panic!("no version of the Secret {what} within {:?}", wait::TIMEOUT))
     }
 
     async fn next(&mut self, holds: impl Fn(&SecretData) -> bool) -> SecretData {
@@ -189,8 +189,10 @@ fn ca_count(bundle: &ByteString) -> usize {
 
 #[tokio::test]
 async fn unready_webhook_reports_what_it_awaits() {
-    let operator =
-        Operator::nowhere_with("https://127.0.0.1:1", &["--webhooks", "on", "--webhook-address", "127.0.0.1:0"]);
+    let operator = OperatorProcess::without_api_server_with(
+        "https://127.0.0.1:1",
+        &["--webhooks", "on", "--webhook-address", "127.0.0.1:0"],
+    );
     operator.until_answer("/healthz", 200).await;
     let expected = "waiting for the CA bundle in every CRD and webhook configuration that names this webhook\n\
                     waiting for a response of the API server\n\

@@ -6,14 +6,14 @@ use kube::core::GroupVersionKind;
 use serde_json::json;
 use steersman_runtime::store::Scope;
 use steersman_runtime::store::cache::{Cache, Watched};
-use steersman_testkit::cut::Cutter;
-use steersman_testkit::{Flavour, object, shared};
+use steersman_testkit::fault_injection::FaultInjector;
+use steersman_testkit::{Flavour, object, shared_cluster};
 
 use crate::server::server;
 
 #[tokio::test]
 async fn full_cache_reads_children_from_api_server() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("full").await.unwrap();
     let kind = GroupVersionKind::gvk("", "v1", "ConfigMap");
     let names: Vec<_> = (0..18).map(|index| (kind.clone(), format!("large-{index:02}"))).collect();
@@ -21,18 +21,18 @@ async fn full_cache_reads_children_from_api_server() {
     for (_, name) in &names {
         let map: ConfigMap =
             object(json!({ "metadata": { "name": name, "labels": { "large": "true" } }, "data": { "text": text } }));
-        namespace.all::<ConfigMap>().create(&PostParams::default(), &map).await.unwrap();
+        namespace.api::<ConfigMap>().create(&PostParams::default(), &map).await.unwrap();
     }
     let admin = cluster.admin().await.unwrap();
     let cache = Cache::new(vec![Watched { kind: kind.clone(), labels: "large=true", naming: None }]);
     cache.fill(&server(cluster, admin.clone()), &Scope::Namespace(namespace.name().to_owned())).await.unwrap();
 
-    let counter = Cutter::counting().with_reads();
-    let server = server(cluster, counter.around(&admin));
+    let counter = FaultInjector::without_fault().include_reads();
+    let server = server(cluster, counter.wrap(&admin));
     let live = cache.children(&server, namespace.name(), "no-uid", &names).await.unwrap();
     for (_, name) in &names {
         let child = live.get(&kind, name).unwrap_or_else(|| panic!("{name} is missing"));
         assert_eq!(child.data["data"]["text"].as_str().map(str::len), Some(text.len()), "{name}");
     }
-    assert_eq!(counter.calls(), 2, "16 MiB hold 16 of them; the others are read");
+    assert_eq!(counter.call_count(), 2, "16 MiB hold 16 of them; the others are read");
 }

@@ -10,8 +10,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use steersman::args::ClusterArgs;
 use steersman::preflight::observe;
 use steersman_runtime::client::connect;
-use steersman_testkit::ports::HeldPort;
-use steersman_testkit::wait::LIMIT;
+use steersman_testkit::ports::ReservedPort;
+use steersman_testkit::wait::TIMEOUT;
 
 /// Request timeout of tests that wait until it expires. Long enough to connect first, even on a busy machine.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ fn kubeconfig_for(server: &str) -> String {
 
 /// Runs a preflight against the kubeconfig and returns the sentence with which it fails.
 fn failure(kubeconfig: &str, context: Option<&str>) -> String {
-    failure_within(LIMIT, kubeconfig, context)
+    failure_within(TIMEOUT, kubeconfig, context)
 }
 
 fn failure_within(limit: Duration, kubeconfig: &str, context: Option<&str>) -> String {
@@ -68,7 +68,8 @@ fn serve_response(status: &'static str, body: &'static str) -> String {
 #[test]
 fn missing_kubeconfig_is_named() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let error = runtime.block_on(connect(&args("/no/such/file".into(), None, LIMIT).connect_options())).err().unwrap();
+    let error =
+        runtime.block_on(connect(&args("/no/such/file".into(), None, TIMEOUT).connect_options())).err().unwrap();
     assert_eq!(error.to_string(), "cannot read the kubeconfig /no/such/file: No such file or directory (os error 2)");
 }
 
@@ -90,7 +91,7 @@ fn unknown_context_lists_the_existing_ones() {
 #[test]
 fn refused_connection_is_reported() {
     // The test reserves the port without listening on it.
-    let port = HeldPort::any().unwrap();
+    let port = ReservedPort::any_free().unwrap();
     let closed = format!("127.0.0.1:{}", port.number());
     let error = failure(&kubeconfig_for(&format!("http://{closed}")), None);
     let expected = format!(

@@ -57,7 +57,7 @@ pub fn steersman(arguments: &[&str]) -> Command {
 /// must not fail them.
 pub fn steersman_as(kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = steersman(arguments);
-    command.arg("--kubeconfig").arg(kubeconfig).args(["--request-timeout", &wait::LIMIT.as_secs().to_string()]);
+    command.arg("--kubeconfig").arg(kubeconfig).args(["--request-timeout", &wait::TIMEOUT.as_secs().to_string()]);
     command
 }
 

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use steersman_api::crds;
-use steersman_testkit::{Flavour, openapi, shared};
+use steersman_testkit::{Flavour, openapi, shared_cluster};
 
 /// If this variable is set, the stored file is written instead of compared.
 const WRITE_VARIABLE: &str = "STEERSMAN_WRITE";
 
 #[tokio::test]
 async fn core_schema_equals_the_api_servers() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let names = crds::core_names().unwrap();
     let client = cluster.admin().await.unwrap();
     let definitions = openapi::definitions(&client, &names, &crds::WRITTEN_BY_HAND).await.unwrap();

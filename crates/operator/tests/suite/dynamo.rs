@@ -29,13 +29,13 @@ use steersman_runtime::client::Server;
 use steersman_runtime::controller::{ReconcileContext, ReconcileOutcome, Reconciler as _, reconcile};
 use steersman_runtime::store::Scope;
 use steersman_runtime::store::cache::Cache;
-use steersman_testkit::cut::Cutter;
-use steersman_testkit::profiler::RESULT;
-use steersman_testkit::{Cluster, Flavour, Namespace, alone, apply, object, statement};
+use steersman_testkit::fake_profiler::SAMPLE_RESULT;
+use steersman_testkit::fault_injection::FaultInjector;
+use steersman_testkit::{Cluster, Flavour, Namespace, apply, condition_parts, object, prepared_cluster};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use crate::process::operator::Place;
-use crate::schemas::{install, only, resource};
+use crate::process::operator::TestInstallation;
+use crate::schemas::{api_resource, install_crd, single_version_crd};
 use crate::server::server;
 
 const VERSION: &str = "v1beta1";
@@ -45,11 +45,11 @@ const GRAPH: &str = "qwen-dgd";
 /// The cluster of this module, with both CRDs and the shipped roles. Each test uses a namespace of its own.
 pub async fn cluster_with_crds() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
-    let cluster = alone(&CLUSTER, async |cluster| {
+    let cluster = prepared_cluster(&CLUSTER, async |cluster| {
         let admin = cluster.admin().await?;
-        install(&admin, &only(Family::Dgdr, VERSION), &resource(Family::Dgdr, VERSION)).await;
-        install(&admin, &graph_crd(), &resource(Family::Dgd, VERSION)).await;
-        apply::manifests(&admin, None, &rbac::manifests()?).await?;
+        install_crd(&admin, &single_version_crd(Family::Dgdr, VERSION), &api_resource(Family::Dgdr, VERSION)).await;
+        install_crd(&admin, &graph_crd(), &api_resource(Family::Dgd, VERSION)).await;
+        apply::apply_manifests(&admin, None, &rbac::manifests()?).await?;
         Ok(())
     });
     let cluster = cluster.await?;
@@ -73,7 +73,7 @@ async fn lock_gpus(admin: &Client) -> MutexGuard<'static, ()> {
 
 /// The CRD of DynamoGraphDeployment, reduced to the fields that requests use.
 fn graph_crd() -> CustomResourceDefinition {
-    serde_saphyr::from_str(steersman_testkit::graphs::CRD).unwrap()
+    serde_saphyr::from_str(steersman_testkit::fake_graphs::GRAPH_CRD).unwrap()
 }
 
 pub fn reconciler() -> Dynamo {
@@ -111,11 +111,11 @@ impl TestNamespace {
         Some(Self { cluster, admin, namespace })
     }
 
-    /// The place to start operators from. The lock serializes tests, because the cluster has one Lease for operators.
-    async fn place(&self) -> (MutexGuard<'static, ()>, Place) {
+    /// The installation to start operators from. The lock serializes tests, because the cluster has one Lease for operators.
+    async fn installation(&self) -> (MutexGuard<'static, ()>, TestInstallation) {
         static LEASE_LOCK: Mutex<()> = Mutex::const_new(());
         let lock = LEASE_LOCK.lock().await;
-        (lock, Place::of(self.cluster).await)
+        (lock, TestInstallation::create(self.cluster).await)
     }
 
     fn requests(&self) -> Api<DynamicObject> {
@@ -123,7 +123,7 @@ impl TestNamespace {
     }
 
     fn graphs(&self) -> Api<DynamicObject> {
-        Api::namespaced_with(self.admin.clone(), self.namespace.name(), &resource(Family::Dgd, VERSION))
+        Api::namespaced_with(self.admin.clone(), self.namespace.name(), &api_resource(Family::Dgd, VERSION))
     }
 
     async fn request(&self) -> DynamicObject {
@@ -154,9 +154,9 @@ impl TestNamespace {
     }
 
     async fn assert_no_writes(&self) {
-        let counter = Cutter::counting();
-        reconcile_once(self.cluster, counter.around(&self.admin), self.namespace.name()).await.unwrap();
-        assert_eq!(counter.calls(), 0, "a settled request must cause no write");
+        let counter = FaultInjector::without_fault();
+        reconcile_once(self.cluster, counter.wrap(&self.admin), self.namespace.name()).await.unwrap();
+        assert_eq!(counter.call_count(), 0, "a settled request must cause no write");
     }
 
     async fn patch_request(&self, patch: Value) {
@@ -164,7 +164,7 @@ impl TestNamespace {
     }
 
     async fn job(&self) -> Job {
-        self.namespace.all::<Job>().get("profile-qwen").await.unwrap()
+        self.namespace.api::<Job>().get("profile-qwen").await.unwrap()
     }
 
     async fn complete_job(&self) {
@@ -195,8 +195,10 @@ impl TestNamespace {
     /// Completes profiling with a result, and reconciles it.
     async fn complete_profiling(&self) {
         self.settle().await;
-        self.deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
-            .await;
+        self.deliver_output(
+            json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": SAMPLE_RESULT }),
+        )
+        .await;
         self.complete_job().await;
         self.settle().await;
     }
@@ -207,7 +209,7 @@ impl TestNamespace {
 }
 
 fn requests(client: &Client, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &resource(Family::Dgdr, VERSION))
+    Api::namespaced_with(client.clone(), namespace, &api_resource(Family::Dgdr, VERSION))
 }
 
 async fn create(client: &Client, namespace: &str, spec: Value) -> Result<DynamicObject> {
@@ -229,7 +231,7 @@ async fn patch_job_status(namespace: &Namespace, mut status: Value) {
         condition["lastProbeTime"] = "2026-11-16T06:01:00Z".into();
     }
     let patch = Patch::Merge(json!({ "status": status }));
-    namespace.all::<Job>().patch_status("profile-qwen", &PatchParams::default(), &patch).await.unwrap();
+    namespace.api::<Job>().patch_status("profile-qwen", &PatchParams::default(), &patch).await.unwrap();
 }
 
 async fn deliver_output(client: &Client, namespace: &str, uid: &str, data: Value) {
@@ -259,7 +261,7 @@ async fn patch_graph_status(graphs: &Api<DynamicObject>, state: &str) {
 
 /// Reason and message of a condition.
 fn condition(status: &Value, type_: &str) -> (String, String) {
-    let (_, reason, message) = statement(status, type_);
+    let (_, reason, message) = condition_parts(status, type_);
     (reason.to_owned(), message.to_owned())
 }
 
@@ -279,7 +281,7 @@ async fn reconcile_request(cluster: &Cluster, client: Client, namespace: &str, n
 
 /// Sets the phase of the profiling Job's pod and the state of its container `profiler`; creates the pod if needed.
 async fn set_profiler_pod(namespace: &Namespace, phase: &str, state: Value) {
-    let pods: Api<Pod> = namespace.all();
+    let pods: Api<Pod> = namespace.api();
     if pods.get_opt("profile-qwen-x").await.unwrap().is_none() {
         let pod: Pod = object(json!({
             "metadata": { "name": "profile-qwen-x", "labels": { "batch.kubernetes.io/job-name": "profile-qwen",

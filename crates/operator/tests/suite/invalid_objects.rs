@@ -11,23 +11,23 @@ use steersman::installation::Installation;
 use steersman::llamastack::LlamaStack;
 use steersman_api::Family;
 use steersman_runtime::controller::{ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, reconcile};
-use steersman_testkit::cut::Cutter;
-use steersman_testkit::{Cluster, Flavour, Namespace, object, turn, wait};
+use steersman_testkit::fault_injection::FaultInjector;
+use steersman_testkit::{Cluster, Flavour, Namespace, exclusive_cluster, object, wait};
 
-use crate::process::operator::Place;
-use crate::schemas::{install, only, resource, uninstall};
+use crate::process::operator::TestInstallation;
+use crate::schemas::{api_resource, install_crd, single_version_crd, uninstall_crd};
 use crate::server::server;
 
 /// The CRD with a schema that accepts any value of one field.
 fn crd_accepting_any(family: Family, field: &str) -> CustomResourceDefinition {
-    let mut crd = json!(only(family, family.storage_version()));
+    let mut crd = json!(single_version_crd(family, family.storage_version()));
     let path = format!("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/{field}");
     *crd.pointer_mut(&path).unwrap() = json!({ "x-kubernetes-preserve-unknown-fields": true });
     object(crd)
 }
 
 async fn events(namespace: &Namespace) -> Vec<Event> {
-    namespace.all::<Event>().list(&ListParams::default()).await.unwrap().items
+    namespace.api::<Event>().list(&ListParams::default()).await.unwrap().items
 }
 
 /// Reconciles the object as the controller does.
@@ -50,22 +50,23 @@ async fn assert_reported_once_per_version<R: Reconciler>(
 ) {
     let api: Family = reconciler.resource().short_name.parse().unwrap();
     let version = api.storage_version();
-    install(admin, &crd_accepting_any(api, field), &resource(api, version)).await;
+    install_crd(admin, &crd_accepting_any(api, field), &api_resource(api, version)).await;
     let namespace = cluster.namespace(&format!("unreadable-{api}")).await.unwrap();
-    let objects: Api<DynamicObject> = Api::namespaced_with(admin.clone(), namespace.name(), &resource(api, version));
+    let objects: Api<DynamicObject> =
+        Api::namespaced_with(admin.clone(), namespace.name(), &api_resource(api, version));
     let mut odd = json!({ "apiVersion": format!("{}/{version}", api.group()), "kind": api.kind(),
         "metadata": { "name": "odd" }, "spec": spec });
     odd["spec"][field] = wrong;
     objects.create(&PostParams::default(), &object(odd)).await.unwrap();
-    let counter = Cutter::counting();
-    let context = ReconcileContext::new(&reconciler, server(cluster, counter.around(admin)), "test");
+    let counter = FaultInjector::without_fault();
+    let context = ReconcileContext::new(&reconciler, server(cluster, counter.wrap(admin)), "test");
 
     let error = reconcile_object(&reconciler, &context, &objects).await.unwrap_err();
     let expected = format!("cannot decode {} {}/odd: {cause}", api.kind(), namespace.name());
     assert_eq!((error.to_string(), error.is_transient()), (expected, false));
-    assert_eq!(counter.calls(), 1, "only the event may be written");
+    assert_eq!(counter.call_count(), 1, "only the event may be written");
     reconcile_object(&reconciler, &context, &objects).await.unwrap_err();
-    assert_eq!(counter.calls(), 1, "the event must not be repeated");
+    assert_eq!(counter.call_count(), 1, "the event must not be repeated");
     let published = events(&namespace).await;
     assert_eq!(published.len(), 1, "{published:?}");
     let stored = objects.get("odd").await.unwrap();
@@ -86,32 +87,32 @@ async fn assert_reported_once_per_version<R: Reconciler>(
     };
     change(json!({ "metadata": { "labels": { "team": "a" } } })).await;
     reconcile_object(&reconciler, &context, &objects).await.unwrap_err();
-    assert_eq!(counter.calls(), 2, "another version of the object is reported again");
+    assert_eq!(counter.call_count(), 2, "another version of the object is reported again");
     change(json!({ "spec": { field: right } })).await;
     reconcile_object(&reconciler, &context, &objects).await.unwrap();
     assert_ne!(objects.get("odd").await.unwrap().data["status"], Value::Null, "a corrected object must be reconciled");
-    uninstall(admin, api).await;
+    uninstall_crd(admin, api).await;
 }
 
 #[tokio::test]
 async fn invalid_distribution_is_reported_once_per_version() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let admin = turn.cluster.admin().await.unwrap();
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let admin = exclusive.cluster.admin().await.unwrap();
     let wrong = json!({ "replicas": "hush" });
     let cause = "spec.workload.replicas: invalid type: string (a value), expected i32";
     let spec = json!({ "distribution": { "name": "starter" } });
     let field = ("workload", wrong, json!({ "replicas": 1 }));
-    assert_reported_once_per_version(turn.cluster, &admin, LlamaStack::shipped(), field, spec, cause).await;
+    assert_reported_once_per_version(exclusive.cluster, &admin, LlamaStack::shipped(), field, spec, cause).await;
 }
 
 /// The finalizer of an earlier operator would block the deletion forever.
 #[tokio::test]
 async fn invalid_request_can_be_deleted() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let (cluster, api) = (turn.cluster, Family::Dgdr);
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let (cluster, api) = (exclusive.cluster, Family::Dgdr);
     let admin = cluster.admin().await.unwrap();
-    let kind = resource(api, api.storage_version());
-    install(&admin, &crd_accepting_any(api, "sla"), &kind).await;
+    let kind = api_resource(api, api.storage_version());
+    install_crd(&admin, &crd_accepting_any(api, "sla"), &kind).await;
     let namespace = cluster.namespace("unreadable-leaves").await.unwrap();
     let objects: Api<DynamicObject> = Api::namespaced_with(admin.clone(), namespace.name(), &kind);
     let odd = json!({ "apiVersion": kind.api_version, "kind": kind.kind,
@@ -123,13 +124,13 @@ async fn invalid_request_can_be_deleted() {
     let context = ReconcileContext::new(&reconciler, server(cluster, admin.clone()), "test");
     reconcile_object(&reconciler, &context, &objects).await.unwrap();
     assert!(objects.get_opt("odd").await.unwrap().is_none(), "the object must be deleted");
-    uninstall(&admin, api).await;
+    uninstall_crd(&admin, api).await;
 }
 
 #[tokio::test]
 async fn invalid_request_is_reported_once_per_version() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let admin = turn.cluster.admin().await.unwrap();
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let admin = exclusive.cluster.admin().await.unwrap();
     let wrong = json!({ "ttft": { "hush": 1 } });
     let cause = "spec.sla.ttft: invalid type: map, expected a JSON number";
     let spec = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0" });
@@ -138,29 +139,30 @@ async fn invalid_request_is_reported_once_per_version() {
         &Installation { operator_image: Some("steersman:1".to_owned()), ..Installation::default() },
         &RequestOptions::default(),
     );
-    assert_reported_once_per_version(turn.cluster, &admin, reconciler, field, spec, cause).await;
+    assert_reported_once_per_version(exclusive.cluster, &admin, reconciler, field, spec, cause).await;
 }
 
 #[tokio::test]
 async fn running_operator_reports_invalid_objects_until_corrected() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let (cluster, admin) = (turn.cluster, turn.cluster.admin().await.unwrap());
-    let place = Place::of(cluster).await;
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let (cluster, admin) = (exclusive.cluster, exclusive.cluster.admin().await.unwrap());
+    let installation = TestInstallation::create(cluster).await;
     let namespace = cluster.namespace("unreadable").await.unwrap();
     let odd = [
         (Family::Dgdr, "sla", json!({ "model": "m", "image": "planner:1.4.0", "sla": { "ttft": {} } })),
         (Family::Llsd, "workload", json!({ "distribution": { "name": "starter" }, "workload": { "replicas": "x" } })),
     ];
     let objects = |api: Family| -> Api<DynamicObject> {
-        Api::namespaced_with(admin.clone(), namespace.name(), &resource(api, api.storage_version()))
+        Api::namespaced_with(admin.clone(), namespace.name(), &api_resource(api, api.storage_version()))
     };
     for (api, field, spec) in &odd {
-        install(&admin, &crd_accepting_any(*api, field), &resource(*api, api.storage_version())).await;
+        install_crd(&admin, &crd_accepting_any(*api, field), &api_resource(*api, api.storage_version())).await;
         let object: DynamicObject = object(json!({ "apiVersion": format!("{}/{}", api.group(), api.storage_version()),
             "kind": api.kind(), "metadata": { "name": "odd" }, "spec": spec }));
         objects(*api).create(&PostParams::default(), &object).await.unwrap();
     }
-    let operator = place.start("unreadable", &["--controllers", "dgdr,llsd", "--operator-image", "steersman:1"]).await;
+    let operator =
+        installation.start("unreadable", &["--controllers", "dgdr,llsd", "--operator-image", "steersman:1"]).await;
     let reported = async || (events(&namespace).await.len() >= odd.len()).then_some(());
     wait::eventually("both objects are reported", reported)
         .await
@@ -185,6 +187,6 @@ async fn running_operator_reports_invalid_objects_until_corrected() {
     );
     drop(operator);
     for (api, ..) in odd {
-        uninstall(&admin, api).await;
+        uninstall_crd(&admin, api).await;
     }
 }

@@ -26,7 +26,7 @@ use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::{Cluster, Namespace, object, wait};
 use tokio_util::sync::CancellationToken;
 
-use crate::schemas::resource;
+use crate::schemas::api_resource;
 use crate::server::server;
 use crate::{dynamo, llamastack};
 
@@ -151,19 +151,19 @@ async fn create_starter(admin: &Client, namespace: &Namespace, name: &str) {
     starter["metadata"]["name"] = json!(name);
     let starter: DynamicObject = object(starter);
     let api: Api<DynamicObject> =
-        Api::namespaced_with(admin.clone(), namespace.name(), &resource(Family::Llsd, llamastack::VERSION));
+        Api::namespaced_with(admin.clone(), namespace.name(), &api_resource(Family::Llsd, llamastack::VERSION));
     api.create(&PostParams::default(), &starter).await.unwrap();
 }
 
 async fn until_deployment(namespace: &Namespace, name: &str) {
-    let deployments = namespace.all::<Deployment>();
+    let deployments = namespace.api::<Deployment>();
     wait::eventually(&format!("the Deployment {name}"), async || deployments.get_opt(name).await.unwrap())
         .await
         .unwrap();
 }
 
 async fn panic_event(namespace: &Namespace) -> KubeEvent {
-    let events = namespace.all::<KubeEvent>();
+    let events = namespace.api::<KubeEvent>();
     let found = async || {
         let listed = events.list(&ListParams::default()).await.unwrap();
         listed.items.into_iter().find(|event| event.reason.as_deref() == Some("ReconcilePanicked"))
@@ -183,7 +183,7 @@ async fn panic_of_one_server_affects_no_other() {
     assert!(note.contains("operator's log") && !note.contains("planted"), "{note}");
     create_starter(&admin, &namespace, "sound").await;
     until_deployment(&namespace, "sound").await;
-    assert!(namespace.all::<Deployment>().get_opt(FAULTY).await.unwrap().is_none());
+    assert!(namespace.api::<Deployment>().get_opt(FAULTY).await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -200,7 +200,7 @@ async fn panic_of_one_request_affects_no_other() {
     let event = panic_event(&namespace).await;
     assert_eq!(event.regarding.unwrap().name.as_deref(), Some(FAULTY));
     dynamo::create_named(&admin, namespace.name(), "sound", dynamo::spec(json!({}))).await.unwrap();
-    let jobs = namespace.all::<Job>();
+    let jobs = namespace.api::<Job>();
     wait::eventually("the Job", async || jobs.get_opt("profile-sound").await.unwrap()).await.unwrap();
     assert!(jobs.get_opt(&format!("profile-{FAULTY}")).await.unwrap().is_none());
 }
@@ -223,7 +223,7 @@ async fn blocked_reconcile_keeps_lease_and_delays_nothing() {
     assert!(started.elapsed() < BLOCK_DURATION, "other objects must not wait: {:?}", started.elapsed());
     until_deployment(&namespace, FAULTY).await;
     assert!(started.elapsed() >= BLOCK_DURATION && fence.is_open());
-    let lease = namespace.all::<Lease>().get("steersman").await.unwrap().spec.unwrap();
+    let lease = namespace.api::<Lease>().get("steersman").await.unwrap().spec.unwrap();
     assert_eq!((lease.holder_identity.as_deref(), lease.lease_transitions), (Some("test"), Some(0)));
     leader.release().await;
 }

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use steersman_runtime::client::Server;
 use steersman_runtime::leader::{Election, LeaseThread, Lost, Timing};
-use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
+use steersman_testkit::{Cluster, Flavour, Namespace, object, shared_cluster};
 use tokio_util::sync::CancellationToken;
 
 /// Shorter than the defaults, and lease > deadline > retry as there. A stall of some seconds does not lose the Lease.
@@ -28,23 +28,23 @@ async fn candidate_namespace(cluster: &Cluster, prefix: &str, user: &str) -> Nam
     let verbs = ["get", "list", "watch", "create", "update"];
     let rule = json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
     let role: Role = object(json!({ "metadata": { "name": "candidate" }, "rules": [rule] }));
-    namespace.all().create(&PostParams::default(), &role).await.unwrap();
+    namespace.api().create(&PostParams::default(), &role).await.unwrap();
     let reference = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "candidate" });
     let subject = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user });
     let binding: RoleBinding =
         object(json!({ "metadata": { "name": "candidate" }, "roleRef": reference, "subjects": [subject] }));
-    namespace.all().create(&PostParams::default(), &binding).await.unwrap();
+    namespace.api().create(&PostParams::default(), &binding).await.unwrap();
     namespace
 }
 
 async fn holder(namespace: &Namespace) -> (String, i32) {
-    let spec = namespace.all::<Lease>().get("steersman").await.unwrap().spec.unwrap();
+    let spec = namespace.api::<Lease>().get("steersman").await.unwrap().spec.unwrap();
     (spec.holder_identity.unwrap(), spec.lease_transitions.unwrap())
 }
 
 #[tokio::test]
 async fn released_lease_is_taken_at_once() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = candidate_namespace(cluster, "handover", "replicas").await;
     let first = candidate(cluster, &namespace, "replicas", "first").await;
     let second = candidate(cluster, &namespace, "replicas", "second").await;
@@ -68,7 +68,7 @@ async fn released_lease_is_taken_at_once() {
 
 #[tokio::test]
 async fn lease_of_killed_leader_is_taken_after_expiry() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = candidate_namespace(cluster, "vanished", "replicas").await;
     let gone = candidate(cluster, &namespace, "replicas", "gone").await.acquire().await;
     let taken = Instant::now();
@@ -84,11 +84,11 @@ async fn lease_of_killed_leader_is_taken_after_expiry() {
 
 #[tokio::test]
 async fn leader_stops_when_its_lease_is_taken() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = candidate_namespace(cluster, "taken", "replicas").await;
     let mut term = candidate(cluster, &namespace, "replicas", "first").await.acquire().await;
     let usurped = Patch::Merge(json!({ "spec": { "holderIdentity": "usurper" } }));
-    namespace.all::<Lease>().patch("steersman", &PatchParams::default(), &usurped).await.unwrap();
+    namespace.api::<Lease>().patch("steersman", &PatchParams::default(), &usurped).await.unwrap();
     let lost = term.hold().await;
     assert!(matches!(&lost, Lost::Taken(who) if who == "usurper"), "{lost}");
     assert!(!term.fence().is_open());
@@ -96,10 +96,10 @@ async fn leader_stops_when_its_lease_is_taken() {
 
 #[tokio::test]
 async fn leader_that_cannot_renew_stops_in_time() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = candidate_namespace(cluster, "cut-off", "cut-off").await;
     let mut term = candidate(cluster, &namespace, "cut-off", "first").await.acquire().await;
-    namespace.all::<RoleBinding>().delete("candidate", &DeleteParams::default()).await.unwrap();
+    namespace.api::<RoleBinding>().delete("candidate", &DeleteParams::default()).await.unwrap();
     let lost = term.hold().await;
     assert!(lost.to_string().starts_with("the Lease could not be renewed for 6 s"), "{lost}");
 
@@ -107,25 +107,25 @@ async fn leader_that_cannot_renew_stops_in_time() {
     let admin = cluster.admin().await.unwrap();
     let config_map: ConfigMap = object(json!({ "metadata": { "name": "late" } }));
     let refused = namespace
-        .seen_by::<ConfigMap>(&term.fence().around(&admin))
+        .api_as::<ConfigMap>(&term.fence().around(&admin))
         .create(&PostParams::default(), &config_map)
         .await
         .unwrap_err();
     assert!(format!("{refused:?}").contains("NotLeading"), "{refused:?}");
-    namespace.seen_by::<ConfigMap>(&admin).create(&PostParams::default(), &config_map).await.unwrap();
+    namespace.api_as::<ConfigMap>(&admin).create(&PostParams::default(), &config_map).await.unwrap();
 }
 
 /// A label that a user adds changes the resource version between two renewals.
 #[tokio::test]
 async fn leader_keeps_an_edited_lease() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = candidate_namespace(cluster, "edited", "replicas").await;
     let mut term = candidate(cluster, &namespace, "replicas", "first").await.acquire().await;
     let labelled = Patch::Merge(json!({ "metadata": { "labels": { "team": "a" } } }));
-    namespace.all::<Lease>().patch("steersman", &PatchParams::default(), &labelled).await.unwrap();
+    namespace.api::<Lease>().patch("steersman", &PatchParams::default(), &labelled).await.unwrap();
     let held = tokio::time::timeout(TIMING.lease + Duration::from_secs(1), term.hold()).await;
     assert!(held.is_err(), "{held:?}");
-    let lease = namespace.all::<Lease>().get("steersman").await.unwrap();
+    let lease = namespace.api::<Lease>().get("steersman").await.unwrap();
     assert_eq!(lease.metadata.labels.unwrap()["team"], "a", "the label stays");
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("first"));
 }
@@ -134,7 +134,7 @@ async fn leader_keeps_an_edited_lease() {
 async fn lease_thread(namespace: &Namespace, identity: &str, stop: &CancellationToken, grace: Duration) -> LeaseThread {
     let (name, identity) = (namespace.name().to_owned(), identity.to_owned());
     let connect = async move || {
-        let Some(cluster) = shared(Flavour::Bare).await else { return Err("the cluster is gone") };
+        let Some(cluster) = shared_cluster(Flavour::Bare).await else { return Err("the cluster is gone") };
         let server = Server::new(
             cluster.user("replicas").await.map_err(|_| "no client")?,
             cluster.description().api_url.clone(),
@@ -147,7 +147,7 @@ async fn lease_thread(namespace: &Namespace, identity: &str, stop: &Cancellation
 
 #[tokio::test]
 async fn blocked_worker_thread_costs_no_renewal() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = candidate_namespace(cluster, "blocked", "replicas").await;
     let stop = CancellationToken::new();
     let mut leader = lease_thread(&namespace, "first", &stop, Duration::from_secs(60)).await;
@@ -165,7 +165,7 @@ async fn blocked_worker_thread_costs_no_renewal() {
 
 #[tokio::test]
 async fn lease_is_released_when_controllers_hang() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = candidate_namespace(cluster, "hanging", "replicas").await;
     let stop = CancellationToken::new();
     let mut leader = lease_thread(&namespace, "first", &stop, Duration::from_secs(1)).await;

@@ -24,11 +24,14 @@ use steersman_api::Family;
 use steersman_runtime::controller::{ReconcileContext, ReconcileOutcome, Reconciler as _, reconcile};
 use steersman_runtime::store::Scope;
 use steersman_runtime::store::cache::Cache;
-use steersman_testkit::cut::{Calls, Cut, Cutter, crash_everywhere, crash_everywhere_and, stale_everywhere};
-use steersman_testkit::{Cluster, Flavour, Namespace, alone, object, shared};
+use steersman_testkit::fault_injection::{
+    CallFault, CountedCalls, FaultInjector, crash_at_every_call, crash_at_every_call_with_invariant,
+    stale_view_at_every_reconcile,
+};
+use steersman_testkit::{Cluster, Flavour, Namespace, object, prepared_cluster, shared_cluster};
 use tokio::sync::OnceCell;
 
-use crate::schemas::{install, only, resource};
+use crate::schemas::{api_resource, install_crd, single_version_crd};
 use crate::server::server;
 
 pub const VERSION: &str = "v1alpha2";
@@ -55,7 +58,7 @@ pub fn starter() -> Value {
 }
 
 fn objects(client: &Client, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &resource(Family::Llsd, VERSION))
+    Api::namespaced_with(client.clone(), namespace, &api_resource(Family::Llsd, VERSION))
 }
 
 async fn create(client: &Client, namespace: &str) {
@@ -79,8 +82,13 @@ async fn remove_env(client: &Client, namespace: &Namespace) -> Result<()> {
 /// The cluster of this module, with the CRD. Each test uses a namespace of its own, so that tests run in parallel.
 pub async fn cluster_with_crd() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
-    let cluster = alone(&CLUSTER, async |cluster| {
-        install(&cluster.admin().await?, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    let cluster = prepared_cluster(&CLUSTER, async |cluster| {
+        install_crd(
+            &cluster.admin().await?,
+            &single_version_crd(Family::Llsd, VERSION),
+            &api_resource(Family::Llsd, VERSION),
+        )
+        .await;
         Ok(())
     });
     let cluster = cluster.await?;

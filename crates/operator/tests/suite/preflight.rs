@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use steersman_testkit::{Account, Flavour, shared};
+use steersman_testkit::{Flavour, OperatorAccount, shared_cluster};
 
 use crate::command::{CommandOutput, output_of, steersman_as};
 
@@ -13,15 +13,15 @@ fn preflight(kubeconfig: &Path, output: &str) -> CommandOutput {
 
 #[tokio::test]
 async fn shipped_role_passes_preflight() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let account = Account::install(cluster).await.unwrap();
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
+    let account = OperatorAccount::install(cluster).await.unwrap();
     let report: Value = serde_json::from_str(&preflight(&account.kubeconfig, "json").ok()).unwrap();
     assert_eq!(report["ready"], true, "{report:#}");
 }
 
 #[tokio::test]
 async fn preflight_lists_missing_rights() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let CommandOutput { code, stdout, .. } = preflight(&cluster.user_kubeconfig("bob").unwrap(), "text");
     assert_eq!(code, Some(1));
     let missing = "BLOCKER  bob may not list llamastackdistributions.llamastack.io in all namespaces";
@@ -31,8 +31,8 @@ async fn preflight_lists_missing_rights() {
 
 #[tokio::test]
 async fn unreachable_cluster_fails_in_one_sentence() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let port = steersman_testkit::ports::HeldPort::any().unwrap();
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
+    let port = steersman_testkit::ports::ReservedPort::any_free().unwrap();
     let text = std::fs::read_to_string(cluster.admin_kubeconfig()).unwrap();
     let gone = text.replace(&cluster.description().api_url, &format!("https://127.0.0.1:{}", port.number()));
     let folder = tempfile::tempdir().unwrap();

@@ -9,58 +9,58 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, PostParams};
 use rustix::process::Signal;
 use serde_json::json;
-use steersman_testkit::{Flavour, object, ports::HeldPort, turn};
+use steersman_testkit::{Flavour, exclusive_cluster, object, ports::ReservedPort};
 
-use operator::{Operator, Place};
+use operator::{OperatorProcess, TestInstallation};
 
 /// Starts an operator and waits until it is ready and waits for the Lease.
-pub async fn standby(place: &Place, identity: &str) -> Operator {
-    let operator = place.start(identity, &[]).await;
-    operator.until_said("waiting for the lease").await;
+pub async fn start_standby(installation: &TestInstallation, identity: &str) -> OperatorProcess {
+    let operator = installation.start(identity, &[]).await;
+    operator.wait_for_log("waiting for the lease").await;
     operator.until_answer("/readyz", 200).await;
     operator
 }
 
 #[tokio::test]
 async fn leadership_passes_between_processes() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let cluster = turn.cluster;
-    let place = Place::of(cluster).await;
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let cluster = exclusive.cluster;
+    let installation = TestInstallation::create(cluster).await;
 
-    let mut first = place.start("first", &[]).await;
-    place.until_led_by("first").await;
-    let mut second = standby(&place, "second").await;
+    let mut first = installation.start("first", &[]).await;
+    installation.until_led_by("first").await;
+    let mut second = start_standby(&installation, "second").await;
     first.until_metric("leader_election_master_status{name=\"steersman\"} 1").await;
     second.until_metric("leader_election_master_status{name=\"steersman\"} 0").await;
 
     let start = Instant::now();
     first.signal(Signal::TERM);
-    place.until_led_by("second").await;
+    installation.until_led_by("second").await;
     println!("hand-over on SIGTERM: {:?}", start.elapsed());
     assert_eq!(first.exit_code().await, Some(0));
-    assert!(first.said("released the lease") && first.said("stopped"), "{}", first.log());
-    assert_eq!(place.transitions().await, 1, "only the acquisition after a release counts as a transition");
+    assert!(first.has_logged("released the lease") && first.has_logged("stopped"), "{}", first.log());
+    assert_eq!(installation.transitions().await, 1, "only the acquisition after a release counts as a transition");
     second.until_metric("leader_election_master_status{name=\"steersman\"} 1").await;
 
-    let third = standby(&place, "third").await;
+    let third = start_standby(&installation, "third").await;
     let killed = Instant::now();
     second.signal(Signal::KILL);
-    place.until_led_by("third").await;
+    installation.until_led_by("third").await;
     println!("hand-over on SIGKILL: {:?}", killed.elapsed());
     assert_eq!(second.exit_code().await, None);
 
-    let mut fourth = standby(&place, "fourth").await;
+    let mut fourth = start_standby(&installation, "fourth").await;
     let paused = Instant::now();
     third.signal(Signal::STOP);
-    place.until_led_by("fourth").await;
+    installation.until_led_by("fourth").await;
     println!("hand-over from a paused leader: {:?}", paused.elapsed());
     third.signal(Signal::CONT);
-    third.until_said("lost the lease: standing by").await;
+    third.wait_for_log("lost the lease: standing by").await;
     third.until_metric("leader_election_master_status{name=\"steersman\"} 0").await;
     third.until_answer("/readyz", 200).await;
-    assert_eq!(place.holder().await, "fourth", "a resumed leader does not take the Lease back");
+    assert_eq!(installation.holder().await, "fourth", "a resumed leader does not take the Lease back");
     fourth.signal(Signal::INT);
-    place.until_led_by("third").await;
+    installation.until_led_by("third").await;
     assert_eq!(fourth.exit_code().await, Some(0));
 
     for operator in [&first, &second, &third, &fourth] {
@@ -70,10 +70,10 @@ async fn leadership_passes_between_processes() {
 
 #[tokio::test]
 async fn servers_answer_only_their_own_paths() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let cluster = turn.cluster;
-    let place = Place::of(cluster).await;
-    let operator = place.start("alone", &["--log-level", "debug"]).await;
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let cluster = exclusive.cluster;
+    let installation = TestInstallation::create(cluster).await;
+    let operator = installation.start("alone", &["--log-level", "debug"]).await;
     operator.until_answer("/readyz", 200).await;
     assert_eq!(operator.health("/readyz").await.unwrap(), (200, "ok\n".to_owned()));
     assert_eq!(operator.health("/healthz").await.unwrap(), (200, "ok\n".to_owned()));
@@ -90,13 +90,13 @@ async fn servers_answer_only_their_own_paths() {
 
 #[tokio::test]
 async fn metrics_off_loopback_need_authorization() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let cluster = turn.cluster;
-    let place = Place::of(cluster).await;
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let cluster = exclusive.cluster;
+    let installation = TestInstallation::create(cluster).await;
     let namespace = cluster.namespace("scrape").await.unwrap();
     for name in ["scraper", "outsider"] {
         let account: ServiceAccount = object(json!({ "metadata": { "name": name } }));
-        namespace.all().create(&PostParams::default(), &account).await.unwrap();
+        namespace.api().create(&PostParams::default(), &account).await.unwrap();
     }
     let admin = cluster.admin().await.unwrap();
     let name = namespace.name();
@@ -111,7 +111,7 @@ async fn metrics_off_loopback_need_authorization() {
     let scraper = operator::token(&admin, name, "scraper").await;
     let outsider = operator::token(&admin, name, "outsider").await;
 
-    let operator = place.start("guarded", &["--metrics-address", "0.0.0.0:0"]).await;
+    let operator = installation.start("guarded", &["--metrics-address", "0.0.0.0:0"]).await;
     operator.until_scraped_with(&scraper).await;
     let (status, body) = operator.metrics("/metrics", None).await.unwrap();
     assert_eq!(
@@ -132,12 +132,12 @@ async fn metrics_off_loopback_need_authorization() {
 /// The operator retries and reports what it waits for. It neither ends nor becomes ready.
 #[tokio::test]
 async fn unreachable_api_server_means_alive_not_ready() {
-    let port = HeldPort::any().unwrap();
-    let mut operator = Operator::nowhere(&format!("https://127.0.0.1:{}", port.number()));
+    let port = ReservedPort::any_free().unwrap();
+    let mut operator = OperatorProcess::without_api_server(&format!("https://127.0.0.1:{}", port.number()));
     operator.until_answer("/healthz", 200).await;
     let (status, body) = operator.health("/readyz").await.unwrap();
     assert_eq!((status, body.as_str()), (503, "waiting for a response of the API server\n"));
-    operator.until_said("the API server does not respond; retrying every 2 s").await;
+    operator.wait_for_log("the API server does not respond; retrying every 2 s").await;
     let start = Instant::now();
     operator.signal(Signal::TERM);
     assert_eq!(operator.exit_code().await, Some(0));
@@ -147,11 +147,11 @@ async fn unreachable_api_server_means_alive_not_ready() {
 
 #[tokio::test]
 async fn taken_address_fails_in_one_sentence() {
-    let port = HeldPort::any().unwrap();
+    let port = ReservedPort::any_free().unwrap();
     let taken = format!("127.0.0.1:{}", port.number());
-    let mut operator = Operator::nowhere_with("https://127.0.0.1:1", &["--health-address", &taken]);
+    let mut operator = OperatorProcess::without_api_server_with("https://127.0.0.1:1", &["--health-address", &taken]);
     assert_eq!(tokio::time::timeout(Duration::from_secs(60), operator.exit_code()).await.unwrap(), Some(1));
     let sentence = format!("steersman: the health server cannot listen on {taken}: ");
-    assert!(operator.complaint().starts_with(&sentence), "{}", operator.complaint());
-    assert!(operator.complaint().ends_with("choose another address with --health-address\n"));
+    assert!(operator.stderr().starts_with(&sentence), "{}", operator.stderr());
+    assert!(operator.stderr().ends_with("choose another address with --health-address\n"));
 }

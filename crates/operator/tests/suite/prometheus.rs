@@ -15,8 +15,8 @@ use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus as Prometh
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
 use steersman_plan::variant::{ModelSeen, PodSeen, Silence, TargetName};
 use steersman_reconcile::NamespacedName;
-use steersman_testkit::prometheus::Door;
-use steersman_testkit::{Pods, Prometheus, skip, wait};
+use steersman_testkit::prometheus::ClientAuth;
+use steersman_testkit::{FakePodMetrics, PrometheusServer, skip, wait};
 
 pub const MODEL: &str = "meta/llama \"8b\"\\{x}";
 
@@ -24,29 +24,29 @@ pub const NO_PODS: &[PodPlace] = &[];
 
 /// A Prometheus and the pods that it scrapes.
 pub struct TestEnv {
-    pub prometheus: Prometheus,
-    pub pods: Pods,
+    pub prometheus: PrometheusServer,
+    pub pods: FakePodMetrics,
 }
 
 impl TestEnv {
     /// Returns None, after reporting a skip, if Prometheus is not built.
-    pub async fn start(door: Door) -> Option<Self> {
-        let Some(prometheus) = Prometheus::start(door).await.unwrap() else {
+    pub async fn start(client_auth: ClientAuth) -> Option<Self> {
+        let Some(prometheus) = PrometheusServer::start(client_auth).await.unwrap() else {
             let test = std::thread::current().name().unwrap_or("a test").to_owned();
             skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
             return None;
         };
-        Some(Self { prometheus, pods: Pods::start().await.unwrap() })
+        Some(Self { prometheus, pods: FakePodMetrics::start().await.unwrap() })
     }
 
     /// Serves `text` as the metrics of a pod, and adds the pod to the scrape targets.
     pub fn serve_and_scrape(&self, namespace: &str, name: &str, text: &str) {
-        self.pods.say(namespace, name, text);
-        self.scrape(&format!("{namespace}-{name}"), &Pods::labels(namespace, name));
+        self.pods.set(namespace, name, text);
+        self.scrape(&format!("{namespace}-{name}"), &FakePodMetrics::target_labels(namespace, name));
     }
 
     pub fn scrape(&self, name: &str, labels: &Value) {
-        self.prometheus.scrape(name, &self.pods.address().to_string(), labels).unwrap();
+        self.prometheus.add_target(name, &self.pods.address().to_string(), labels).unwrap();
     }
 
     pub fn settings(&self) -> Settings {

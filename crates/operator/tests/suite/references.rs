@@ -26,12 +26,12 @@ use steersman_runtime::http::Inside;
 use steersman_runtime::store::Scope;
 use steersman_runtime::store::references::{ReferenceKind, ReferenceStore};
 use steersman_runtime::telemetry::metrics::Metrics;
-use steersman_testkit::{Cluster, Flavour, Namespace, Turn, condition, object, turn, wait};
+use steersman_testkit::{Cluster, ExclusiveCluster, Flavour, Namespace, condition, exclusive_cluster, object, wait};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::operator::Place;
-use crate::schemas::{install, only, resource, uninstall};
+use crate::process::operator::TestInstallation;
+use crate::schemas::{api_resource, install_crd, single_version_crd, uninstall_crd};
 use crate::server::server;
 
 const VERSION: &str = "v1alpha2";
@@ -41,18 +41,18 @@ struct TestEnv {
     admin: Client,
     namespace: Namespace,
     /// The shipped roles. No other operator may run on the cluster at the same time.
-    _place: Place,
-    _turn: Turn,
+    _installation: TestInstallation,
+    _exclusive: ExclusiveCluster,
 }
 
 async fn test_env(prefix: &str) -> Option<TestEnv> {
-    let turn = turn(Flavour::Bare).await?;
-    let cluster = turn.cluster;
-    let place = Place::of(cluster).await;
+    let exclusive = exclusive_cluster(Flavour::Bare).await?;
+    let cluster = exclusive.cluster;
+    let installation = TestInstallation::create(cluster).await;
     let admin = cluster.admin().await.unwrap();
-    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    install_crd(&admin, &single_version_crd(Family::Llsd, VERSION), &api_resource(Family::Llsd, VERSION)).await;
     let namespace = cluster.namespace(prefix).await.unwrap();
-    Some(TestEnv { cluster, admin, namespace, _place: place, _turn: turn })
+    Some(TestEnv { cluster, admin, namespace, _installation: installation, _exclusive: exclusive })
 }
 
 /// A running controller, with its metrics and calls.
@@ -148,7 +148,7 @@ impl TestEnv {
     }
 
     fn objects(&self) -> Api<DynamicObject> {
-        Api::namespaced_with(self.admin.clone(), self.namespace.name(), &resource(Family::Llsd, VERSION))
+        Api::namespaced_with(self.admin.clone(), self.namespace.name(), &api_resource(Family::Llsd, VERSION))
     }
 
     async fn create(&self, name: &str, spec: Value) {
@@ -184,16 +184,16 @@ impl TestEnv {
     }
 
     async fn until_deployment(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let deployments = self.namespace.all::<Deployment>();
+        let deployments = self.namespace.api::<Deployment>();
         let is = |live: &Deployment| holds(&json!(live.spec.as_ref().unwrap().template));
-        json!(wait::until(deployments, name, what, wait::LIMIT, is).await.unwrap())
+        json!(wait::until(deployments, name, what, wait::TIMEOUT, is).await.unwrap())
     }
 
     async fn apply_secret(&self, name: &str, value: &str) {
         let secret: Secret = object(json!({ "metadata": { "name": name }, "stringData": { "token": value } }));
         let patch = PatchParams::apply("test").force();
         self.namespace
-            .all::<Secret>()
+            .api::<Secret>()
             .patch(name, &patch, &Patch::Apply(with_type_meta("Secret", &secret)))
             .await
             .unwrap();
@@ -209,7 +209,7 @@ impl TestEnv {
 
     async fn stop(self, controller: RunningController) {
         controller.stop().await;
-        uninstall(&self.admin, Family::Llsd).await;
+        uninstall_crd(&self.admin, Family::Llsd).await;
     }
 }
 
@@ -268,10 +268,10 @@ async fn created_secret_reconciles_only_its_object() {
         assert_eq!(controller.calls_since(calls), [read("b"), read("a")]);
 
         // A deleted Secret is reported, and the Deployment is kept.
-        let before = env.namespace.all::<Deployment>().get("a").await.unwrap();
-        env.namespace.all::<Secret>().delete("a", &DeleteParams::default()).await.unwrap();
+        let before = env.namespace.api::<Deployment>().get("a").await.unwrap();
+        env.namespace.api::<Secret>().delete("a", &DeleteParams::default()).await.unwrap();
         env.until_condition("a", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
-        let after = env.namespace.all::<Deployment>().get("a").await.unwrap();
+        let after = env.namespace.api::<Deployment>().get("a").await.unwrap();
         assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
         env.stop(controller).await;
     }
@@ -326,14 +326,14 @@ async fn change_enqueues_exactly_its_referrers() {
     env.apply_secret("b", "hush").await;
     assert_eq!(next().await, "uses-b");
     env.apply_secret("nobody-names-it", "another").await;
-    env.namespace.all::<Secret>().delete("a", &DeleteParams::default()).await.unwrap();
+    env.namespace.api::<Secret>().delete("a", &DeleteParams::default()).await.unwrap();
     assert_eq!(next().await, "uses-a");
     secrets.forget(&key("uses-b"));
     env.apply_secret("b", "another").await;
     env.apply_secret("a", "hush").await;
     assert_eq!(next().await, "uses-a", "a removed reference must not enqueue its object");
     watch.abort();
-    uninstall(&env.admin, Family::Llsd).await;
+    uninstall_crd(&env.admin, Family::Llsd).await;
 }
 
 /// An object that is created right after its Secret never reports the Secret as missing: a Secret that the watch has not
@@ -352,7 +352,7 @@ async fn lagging_watch_is_not_trusted() {
     for index in 0..10 {
         env.until_settled(&format!("quick-{index}")).await;
     }
-    let events: Api<k8s_openapi::api::core::v1::Event> = env.namespace.all();
+    let events: Api<k8s_openapi::api::core::v1::Event> = env.namespace.api();
     let events = events.list(&kube::api::ListParams::default()).await.unwrap();
     let missing = events.items.iter().filter(|event| event.reason.as_deref() == Some("SecretResolutionFailed"));
     assert_eq!(missing.count(), 0);

@@ -2,10 +2,10 @@
 
 mod auth;
 mod bases;
+pub mod fake;
 mod labels;
 mod limits;
 mod pull_secrets;
-pub mod served;
 
 use std::collections::BTreeMap;
 

@@ -17,8 +17,8 @@ use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::phase::{Creation, PROFILING};
 use steersman_plan::dynamo::{JobState, Snapshot, graph, names, plan, profile_job};
 use steersman_reconcile::WriteOp;
-use steersman_testkit::profiler::RESULT;
-use steersman_testkit::{Flavour, shared, turn};
+use steersman_testkit::fake_profiler::SAMPLE_RESULT;
+use steersman_testkit::{Flavour, exclusive_cluster, shared_cluster};
 use tokio_util::sync::CancellationToken;
 
 use crate::command::{output_of, steersman};
@@ -48,10 +48,10 @@ async fn exit_code(sidecar: &mut Sidecar) -> Option<i32> {
 
 #[tokio::test]
 async fn sidecar_relays_progress_and_result() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay").await;
     let mut sidecar = env.start_sidecar().await;
-    sidecar.until_said("following the profiler").await;
+    sidecar.wait_for_log("following the profiler").await;
     env.set_profiler_running().await;
     env.write_status("status: running\nmessage: Profiler job started\nphase: Initializing\n");
     env.wait_for_output("phase", "Initializing").await;
@@ -74,15 +74,15 @@ async fn sidecar_relays_progress_and_result() {
     env.wait_for_output("message", "2 of 2").await;
 
     // An early delivery is checked again when the profiler has ended.
-    env.write("final_config.yaml", &RESULT[..100]);
+    env.write("final_config.yaml", &SAMPLE_RESULT[..100]);
     env.write_status(SUCCESS);
     env.wait_for_output("profiler_status", "success").await;
-    env.write("final_config.yaml", RESULT);
+    env.write("final_config.yaml", SAMPLE_RESULT);
     env.set_profiler_ended(0, "Completed").await;
     assert_eq!(exit_code(&mut sidecar).await, Some(0), "{}", sidecar.stderr());
     let output = env.output().await;
     let wanted = json!({ "phase": "Done", "message": "Profiler completed successfully", "profiler_status": "success",
-        "profiler_status.yaml": SUCCESS, "final_config.yaml": RESULT });
+        "profiler_status.yaml": SUCCESS, "final_config.yaml": SAMPLE_RESULT });
     assert_eq!(json!(output.data), wanted);
 
     let plan = plan(&env.snapshot(JobState::Complete, json!({})).await);
@@ -103,7 +103,7 @@ async fn sidecar_relays_progress_and_result() {
 
 #[tokio::test]
 async fn failed_profiler_is_relayed_by_successful_sidecar() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-failed").await;
     env.write_status(
         "status: failed\nphase: SweepingDecode\nmessage: 'Profiler failed with exception: X'\nerror: no GPU at C:\\\n",
@@ -119,7 +119,7 @@ async fn failed_profiler_is_relayed_by_successful_sidecar() {
 
 #[tokio::test]
 async fn killed_profiler_fails_the_sidecar() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-killed").await;
     env.write_status("{status: running, phase: BuildingCurves, message: m}");
     env.set_profiler_ended(137, "OOMKilled").await;
@@ -135,7 +135,7 @@ async fn killed_profiler_fails_the_sidecar() {
 
 #[tokio::test]
 async fn terminated_sidecar_writes_the_latest_status() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-term").await;
     env.set_profiler_running().await;
     env.write_status("{status: running, phase: Initializing, message: m}");
@@ -148,12 +148,13 @@ async fn terminated_sidecar_writes_the_latest_status() {
         (
             "{status: success}",
             0,
-            json!({ "profiler_status": "success", "profiler_status.yaml": "{status: success}", "final_config.yaml": RESULT }),
+            json!({ "profiler_status": "success", "profiler_status.yaml": "{status: success}",
+                "final_config.yaml": SAMPLE_RESULT }),
         ),
     ] {
         let mut sidecar = env.start_sidecar().await;
         env.wait_for_output("phase", "Initializing").await;
-        env.write("final_config.yaml", RESULT);
+        env.write("final_config.yaml", SAMPLE_RESULT);
         env.write_status(status);
         sidecar.signal(Signal::TERM);
         assert_eq!(exit_code(&mut sidecar).await, Some(code), "{}", sidecar.stderr());
@@ -164,20 +165,28 @@ async fn terminated_sidecar_writes_the_latest_status() {
 
 #[tokio::test]
 async fn unreachable_api_server_fails_the_relay() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-mute").await;
     env.set_profiler_running().await;
-    let unreachable =
-        steersman_testkit::cut::Cutter::at(1, steersman_testkit::cut::Cut::NotSent).with_reads().then_gone();
-    let server = env.server(unreachable.around(&env.account().await));
+    let unreachable = steersman_testkit::fault_injection::FaultInjector::fail_call(
+        1,
+        steersman_testkit::fault_injection::CallFault::NotSent,
+    )
+    .include_reads()
+    .then_unreachable();
+    let server = env.server(unreachable.wrap(&env.account().await));
     let stop = CancellationToken::new();
     stop.cancel();
     // The pod cannot be read either, so the status file may be of an earlier profiler and no verdict is lost.
     assert_eq!(follow(&server, &env.target(), &fast_timing(), &stop).await.unwrap(), Ending::NoVerdict);
 
-    let unreachable_later =
-        steersman_testkit::cut::Cutter::at(2, steersman_testkit::cut::Cut::NotSent).with_reads().then_gone();
-    let server = env.server(unreachable_later.around(&env.account().await));
+    let unreachable_later = steersman_testkit::fault_injection::FaultInjector::fail_call(
+        2,
+        steersman_testkit::fault_injection::CallFault::NotSent,
+    )
+    .include_reads()
+    .then_unreachable();
+    let server = env.server(unreachable_later.wrap(&env.account().await));
     env.write_status("{status: failed, error: e}");
     let timing = RelayTiming { flush: std::time::Duration::from_millis(500), ..fast_timing() };
     let error = follow(&server, &env.target(), &timing, &stop).await.unwrap_err().to_string();
@@ -186,11 +195,11 @@ async fn unreachable_api_server_fails_the_relay() {
 
 #[tokio::test]
 async fn earlier_result_names_are_delivered() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-earlier").await;
     env.write_status("status: success\n");
-    env.write("config_with_planner.yaml", RESULT);
-    env.write("mocker_config_with_planner.yaml", RESULT.replace("vllm-agg", "mocker-disagg"));
+    env.write("config_with_planner.yaml", SAMPLE_RESULT);
+    env.write("mocker_config_with_planner.yaml", SAMPLE_RESULT.replace("vllm-agg", "mocker-disagg"));
     env.set_profiler_ended(0, "Completed").await;
     let server = env.server(env.account().await);
     let stop = CancellationToken::new();
@@ -207,7 +216,7 @@ async fn earlier_result_names_are_delivered() {
 
 #[tokio::test]
 async fn oversized_result_fails_the_request() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-large").await;
     let server = env.server(env.account().await);
     env.write_status("status: success");
@@ -227,7 +236,7 @@ async fn oversized_result_fails_the_request() {
 
 #[tokio::test]
 async fn unreadable_pod_makes_status_file_authoritative() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::with_rights(cluster, "relay-hidden", |resource| resource == "configmaps").await;
     env.write_status("{status: running, phase: SweepingPrefill, message: m}");
     let server = env.server(env.account().await);
@@ -242,9 +251,9 @@ async fn unreadable_pod_makes_status_file_authoritative() {
 
 #[tokio::test]
 async fn missing_right_is_awaited_then_reported() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::with_rights(cluster, "relay-denied", |resource| resource != "configmaps").await;
-    env.write("final_config.yaml", RESULT);
+    env.write("final_config.yaml", SAMPLE_RESULT);
     env.write_status(SUCCESS);
     env.set_profiler_ended(0, "Completed").await;
     let server = env.server(env.account().await);
@@ -260,7 +269,7 @@ async fn missing_right_is_awaited_then_reported() {
     }
 
     let mut sidecar = env.start_sidecar().await;
-    sidecar.until_said("cannot write the ConfigMap").await;
+    sidecar.wait_for_log("cannot write the ConfigMap").await;
     env.grant_all_rights().await;
     assert_eq!(exit_code(&mut sidecar).await, Some(0), "{}", sidecar.stderr());
     assert_eq!(env.output().await.data.unwrap()["profiler_status"], "success");
@@ -268,7 +277,7 @@ async fn missing_right_is_awaited_then_reported() {
 
 #[tokio::test]
 async fn job_retry_replaces_the_first_verdict() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-retry").await;
     let server = env.server(env.account().await);
     let stop = CancellationToken::new();
@@ -289,9 +298,9 @@ async fn job_retry_replaces_the_first_verdict() {
 
 #[tokio::test]
 async fn stale_success_on_claim_is_ignored() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::with_claim(cluster, "relay-claim").await;
-    env.write("final_config.yaml", RESULT);
+    env.write("final_config.yaml", SAMPLE_RESULT);
     env.write_status(&SUCCESS.replace("06:10:00", "05:10:00"));
     let server = env.server(env.account().await);
     let (place, timing, stop) = (env.target(), fast_timing(), CancellationToken::new());
@@ -311,16 +320,16 @@ async fn stale_success_on_claim_is_ignored() {
         Ending::Verdict,
         "a verdict of this profiler counts"
     );
-    assert_eq!(env.output().await.data.unwrap()["final_config.yaml"], RESULT);
+    assert_eq!(env.output().await.data.unwrap()["final_config.yaml"], SAMPLE_RESULT);
 }
 
 #[tokio::test]
 async fn recreated_request_takes_over_the_output() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let cluster = turn.cluster;
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let cluster = exclusive.cluster;
     let admin = cluster.admin().await.unwrap();
-    let served = schemas::resource(Family::Dgdr, "v1beta1");
-    schemas::install(&admin, &schemas::only(Family::Dgdr, "v1beta1"), &served).await;
+    let served = schemas::api_resource(Family::Dgdr, "v1beta1");
+    schemas::install_crd(&admin, &schemas::single_version_crd(Family::Dgdr, "v1beta1"), &served).await;
     let env = ProfilingEnv::new(cluster, "relay-two").await;
     env.write_status("{status: failed, error: mine}");
     env.set_profiler_ended(1, "Error").await;
@@ -346,12 +355,12 @@ async fn recreated_request_takes_over_the_output() {
     let error = follow(&server, &env.target(), &timing, &stop).await.unwrap_err().to_string();
     assert!(error.contains("dgdr-output-qwen belongs to another request of the same name; the request of this profiler no longer exists"), "{error}");
     assert_eq!(env.output().await.metadata.resource_version, adopted.metadata.resource_version);
-    schemas::uninstall(&admin, Family::Dgdr).await;
+    schemas::uninstall_crd(&admin, Family::Dgdr).await;
 }
 
 #[tokio::test]
 async fn permanent_refusal_ends_the_relay() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-fixed").await;
     let immutable = steersman_testkit::object(json!({ "metadata": { "name": "dgdr-output-qwen" }, "immutable": true }));
     env.outputs().create(&PostParams::default(), &immutable).await.unwrap();

@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
-use steersman_testkit::{Flavour, apply, turn, wait};
+use steersman_testkit::{Flavour, apply, exclusive_cluster, wait};
 
 struct Fixture {
     name: String,
@@ -51,7 +51,7 @@ fn fixtures(family: Family, kind: &str) -> Vec<Fixture> {
 }
 
 /// The CRD with this version alone, so that no conversion is needed.
-pub fn only(family: Family, version: &str) -> CustomResourceDefinition {
+pub fn single_version_crd(family: Family, version: &str) -> CustomResourceDefinition {
     let mut crd = crds::crd(family, &Options::default()).unwrap();
     crd.spec.versions.retain(|candidate| candidate.name == version);
     crd.spec.versions[0].storage = true;
@@ -59,19 +59,19 @@ pub fn only(family: Family, version: &str) -> CustomResourceDefinition {
 }
 
 /// The CRD that the llama-stack project publishes. None if the upstream files are missing.
-pub fn published() -> Option<CustomResourceDefinition> {
+pub fn published_crd() -> Option<CustomResourceDefinition> {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../../shared/upstream/llamastack"].iter().collect();
     let text = std::fs::read_to_string(folder.join("crd-v1alpha1.yaml")).ok()?;
     Some(serde_saphyr::from_str_with_options(&text, serde_saphyr::options! { budget: None }).unwrap())
 }
 
-pub fn resource(family: Family, version: &str) -> ApiResource {
+pub fn api_resource(family: Family, version: &str) -> ApiResource {
     let kind = GroupVersionKind::gvk(family.group(), version, family.kind());
     ApiResource::from_gvk_with_plural(&kind, family.plural())
 }
 
 /// Installs a CRD and waits until its objects can be listed and discovery shows it. A CRD of a failed test is removed first.
-pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiResource) {
+pub async fn install_crd(client: &Client, crd: &CustomResourceDefinition, served: &ApiResource) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     if crds.delete(&crd.name_any(), &DeleteParams::default()).await.is_ok() {
         wait::until_gone(crds.clone(), &crd.name_any()).await.unwrap();
@@ -82,7 +82,7 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &A
         conditions.into_iter().any(|condition| condition.type_ == type_ && condition.status == "True")
     };
     let name = crd.name_any();
-    let established = wait::until(crds, &name, "is established", wait::LIMIT, |crd| is(crd, "Established"));
+    let established = wait::until(crds, &name, "is established", wait::TIMEOUT, |crd| is(crd, "Established"));
     let installed = established.await.unwrap();
     assert!(!is(&installed, "NonStructuralSchema"), "{:?}", installed.status);
     let objects: Api<DynamicObject> = Api::all_with(client.clone(), served);
@@ -96,7 +96,7 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &A
     wait::eventually(&format!("{name} is discovered"), discovered).await.unwrap();
 }
 
-pub async fn uninstall(client: &Client, family: Family) {
+pub async fn uninstall_crd(client: &Client, family: Family) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     crds.delete(family.crd_name(), &DeleteParams::default()).await.unwrap();
     wait::until_gone(crds, family.crd_name()).await.unwrap();
@@ -116,13 +116,13 @@ fn assert_response(fixture: &Fixture, response: kube::Result<DynamicObject>) {
 
 /// Creates every fixture of the family, version by version, and compares the response with the documented one.
 async fn check_fixtures(family: Family) {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let cluster = turn.cluster;
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let cluster = exclusive.cluster;
     let client = cluster.admin().await.unwrap();
     let namespace = cluster.namespace(family.short_name()).await.unwrap();
     for version in family.served_versions() {
-        let served = resource(family, version);
-        install(&client, &only(family, version), &served).await;
+        let served = api_resource(family, version);
+        install_crd(&client, &single_version_crd(family, version), &served).await;
         let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace.name(), &served);
         let of_version =
             |kind: &str| fixtures(family, kind).into_iter().filter(|fixture| fixture.version() == *version);
@@ -137,7 +137,7 @@ async fn check_fixtures(family: Family) {
         for (index, fixture) in of_version("valid-status").chain(of_version("invalid-status")).enumerate() {
             check_status_fixture(&objects, &fixture, &format!("status-{index}")).await;
         }
-        uninstall(&client, family).await;
+        uninstall_crd(&client, family).await;
     }
 }
 
@@ -171,8 +171,8 @@ async fn va_fixtures_match_the_schema() {
 /// Installs the shipped files and compares the columns of `kubectl get` for one object of each kind.
 #[tokio::test]
 async fn kubectl_shows_the_documented_columns() {
-    let Some(turn) = turn(Flavour::Bare).await else { return };
-    let cluster = turn.cluster;
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let cluster = exclusive.cluster;
     let client = cluster.admin().await.unwrap();
     let namespace = cluster.namespace("columns").await.unwrap();
     let cases = [
@@ -190,13 +190,13 @@ async fn kubectl_shows_the_documented_columns() {
         let text = std::fs::read_to_string(shipped).unwrap();
         let crd = serde_saphyr::from_str_with_options(&text, serde_saphyr::options! { budget: None }).unwrap();
         let version = family.storage_version();
-        install(&client, &crd, &resource(family, version)).await;
+        install_crd(&client, &crd, &api_resource(family, version)).await;
         let object = format!(
             "apiVersion: {}/{version}\nkind: {}\nmetadata: {{name: shown}}\n{spec}\n",
             family.group(),
             family.kind()
         );
-        apply::manifests(&client, Some(namespace.name()), &object).await.unwrap();
+        apply::apply_manifests(&client, Some(namespace.name()), &object).await.unwrap();
         let head = |output: &[&str]| {
             let arguments = [&["get", family.short_name(), "-n", namespace.name()], output].concat();
             let shown = cluster.kubectl(&arguments).unwrap();
@@ -215,6 +215,6 @@ async fn kubectl_shows_the_documented_columns() {
         let explain = async || cluster.kubectl(&["explain", &path]).ok();
         let explained = wait::eventually("kubectl explains the CRD", explain).await.unwrap();
         assert!(explained.contains("DESCRIPTION") && !explained.contains("<empty>"), "{explained}");
-        uninstall(&client, family).await;
+        uninstall_crd(&client, family).await;
     }
 }

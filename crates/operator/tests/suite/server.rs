@@ -5,5 +5,5 @@ use steersman_runtime::client::Server;
 use steersman_testkit::{Cluster, wait};
 
 pub fn server(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), wait::LIMIT)
+    Server::new(client, cluster.description().api_url.clone(), wait::TIMEOUT)
 }

@@ -12,7 +12,7 @@ use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::PollTarget;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::http::{Http, HttpRequest, HttpSettings, Inside};
-use steersman_testkit::ports::HeldPort;
+use steersman_testkit::ports::ReservedPort;
 use steersman_testkit::wait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -175,7 +175,7 @@ async fn failed_poll_reports_request_cause_and_next_step() {
 
 #[tokio::test]
 async fn refused_or_hanging_poll_reports_next_step() {
-    let port = HeldPort::any().unwrap();
+    let port = ReservedPort::any_free().unwrap();
     let refusing = start_poller(settings(SocketAddr::from(([127, 0, 0, 1], port.number()))), PollSchedule::default());
     let ObservedServer::Failed(cause) = refusing.until_observed("a").await else { panic!("expected no answer") };
     let host = "a-service.ns.svc.cluster.local:8321";
@@ -308,7 +308,7 @@ async fn idle_connection_is_closed() {
         });
         let http = Http::new(HttpSettings { plain: true, idle, ..HttpSettings::default() }).unwrap();
         assert_eq!(http.send(HttpRequest::get(url, 1_000)).await.unwrap().status, 200);
-        let read = tokio::time::timeout(wait::LIMIT, server).await;
+        let read = tokio::time::timeout(wait::TIMEOUT, server).await;
         assert_eq!(read.expect("the connection must be closed").unwrap(), 0, "{idle:?}");
     }
 }

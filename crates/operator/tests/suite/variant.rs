@@ -33,12 +33,12 @@ use steersman_api::Family;
 use steersman_runtime::controller::ControllerContext;
 use steersman_runtime::store::Scope;
 use steersman_runtime::telemetry::metrics::Metrics;
-use steersman_testkit::cut::Cutter;
-use steersman_testkit::{Cluster, Namespace, alone, apply, object, statement};
+use steersman_testkit::fault_injection::FaultInjector;
+use steersman_testkit::{Cluster, Namespace, apply, condition_parts, object, prepared_cluster};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use crate::process::operator::Place;
-use crate::schemas::{install, only, resource};
+use crate::process::operator::TestInstallation;
+use crate::schemas::{api_resource, install_crd, single_version_crd};
 use crate::server::server;
 
 const VERSION: &str = "v1alpha1";
@@ -48,10 +48,10 @@ const SCALE_TO_ZERO_CONFIG: &str = "model-scale-to-zero-config";
 /// The cluster of this module, with the CRD and the shipped roles. Each test uses namespaces of its own.
 async fn cluster_with_crd() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
-    let cluster = alone(&CLUSTER, async |cluster| {
+    let cluster = prepared_cluster(&CLUSTER, async |cluster| {
         let admin = cluster.admin().await?;
-        install(&admin, &only(Family::Va, VERSION), &resource(Family::Va, VERSION)).await;
-        apply::manifests(&admin, None, &rbac::manifests()?).await?;
+        install_crd(&admin, &single_version_crd(Family::Va, VERSION), &api_resource(Family::Va, VERSION)).await;
+        apply::apply_manifests(&admin, None, &rbac::manifests()?).await?;
         Ok(())
     });
     let cluster = cluster.await?;
@@ -88,7 +88,7 @@ impl TestNamespace {
 
     async fn scale(&self, name: &str, replicas: i32) {
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-        self.namespace.all::<Deployment>().patch_scale(name, &PatchParams::default(), &patch).await.unwrap();
+        self.namespace.api::<Deployment>().patch_scale(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// Creates or patches a ConfigMap of the settings.
@@ -104,11 +104,11 @@ impl TestNamespace {
         self.status(name).await["desiredOptimizedAlloc"]["numReplicas"].as_i64()
     }
 
-    /// The place to start operators from. The lock serializes tests, because the cluster has one Lease for operators.
-    async fn place(&self) -> (MutexGuard<'static, ()>, Place) {
+    /// The installation to start operators from. The lock serializes tests, because the cluster has one Lease for operators.
+    async fn installation(&self) -> (MutexGuard<'static, ()>, TestInstallation) {
         static LEASE_LOCK: Mutex<()> = Mutex::const_new(());
         let lock = LEASE_LOCK.lock().await;
-        (lock, Place::of(self.cluster).await)
+        (lock, TestInstallation::create(self.cluster).await)
     }
 
     /// Flags of an operator that watches only this namespace.
@@ -129,9 +129,9 @@ impl TestNamespace {
     }
 
     async fn assert_no_writes(&self) {
-        let counter = Cutter::counting();
-        reconcile_fleet(&self.controller(counter.around(&self.admin))).await.unwrap();
-        assert_eq!(counter.calls(), 0, "a settled fleet must cause no write");
+        let counter = FaultInjector::without_fault();
+        reconcile_fleet(&self.controller(counter.wrap(&self.admin))).await.unwrap();
+        assert_eq!(counter.call_count(), 0, "a settled fleet must cause no write");
     }
 }
 
@@ -168,7 +168,7 @@ async fn reconcile_fleet(variants: &Variants) -> Result<FleetOutcome> {
 }
 
 fn objects(client: &Client, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &resource(Family::Va, VERSION))
+    Api::namespaced_with(client.clone(), namespace, &api_resource(Family::Va, VERSION))
 }
 
 /// A spec whose scale target is the Deployment `target`.
@@ -188,7 +188,7 @@ async fn deploy(namespace: &Namespace, name: &str, replicas: i32) -> Result<()> 
         "metadata": { "name": name }, "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": name } },
         "template": template(name) },
     }));
-    namespace.all().create(&PostParams::default(), &deployment).await?;
+    namespace.api().create(&PostParams::default(), &deployment).await?;
     Ok(())
 }
 
@@ -199,7 +199,7 @@ fn template(name: &str) -> Value {
 }
 
 async fn set_config_map(namespace: &Namespace, name: &str, data: Value) {
-    let maps: Api<ConfigMap> = namespace.all();
+    let maps: Api<ConfigMap> = namespace.api();
     match maps.get_opt(name).await.unwrap() {
         None => {
             let map = json!({ "metadata": { "name": name }, "data": data });
@@ -214,6 +214,6 @@ async fn set_config_map(namespace: &Namespace, name: &str, data: Value) {
 
 /// Status, reason and message of a condition.
 fn condition(status: &Value, type_: &str) -> (String, String, String) {
-    let (truth, reason, message) = statement(status, type_);
+    let (truth, reason, message) = condition_parts(status, type_);
     (truth.to_owned(), reason.to_owned(), message.to_owned())
 }

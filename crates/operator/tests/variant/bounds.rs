@@ -68,7 +68,7 @@ async fn gpu_limiter_stops_scale_up_without_nodes() {
     assert_eq!(desired(&ns.object("llama").await), Some(2));
     ns.wait_for_gauges("llama", [Some(2.0), Some(2.0), Some(1.0)]).await;
 
-    ns.env.cluster.add_nodes(&NodePool::usual(SCARCE_GPU, 1).named("bought")).await.unwrap();
+    ns.env.cluster.add_nodes(&NodePool::with_gpus(SCARCE_GPU, 1).with_name("bought")).await.unwrap();
     let object = ns.wait_until_settled("llama", 3).await;
     assert!(!condition(&object, "OptimizationReady").2.contains("limited"), "{object:#}");
     ns.event("llama", "ScaledUp").await;

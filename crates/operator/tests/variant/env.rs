@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_testkit::prometheus::{Door, Prometheus};
+use steersman_testkit::prometheus::{ClientAuth, PrometheusServer};
 use steersman_testkit::{Cluster, Gpu, NodePool, apply, object, wait};
 use tokio::sync::{Mutex, OnceCell};
 
@@ -30,7 +30,7 @@ pub const INVALID_OBJECT: (&str, &str) = ("of-another-time", "unreadable");
 pub const SCARCE_GPU: Gpu = Gpu::T4;
 
 /// A Prometheus to which load generators add their pods, and which a test may stop.
-pub type SharedPrometheus = Arc<Mutex<Prometheus>>;
+pub type SharedPrometheus = Arc<Mutex<PrometheusServer>>;
 
 /// A cluster with a Prometheus and a running operator.
 pub struct FleetEnv {
@@ -53,15 +53,15 @@ pub async fn test_env() -> Option<&'static FleetEnv> {
 }
 
 async fn start() -> Result<Option<shared_env::TestEnv>> {
-    let nodes = vec![NodePool::usual(SCARCE_GPU, 2), NodePool::plain("plain", 4)];
+    let nodes = vec![NodePool::with_gpus(SCARCE_GPU, 2), NodePool::without_gpus("plain", 4)];
     shared_env::start(Family::Va, nodes).await
 }
 
 async fn add_prometheus(shared: &'static shared_env::TestEnv) -> Result<FleetEnv> {
-    let prometheus = Prometheus::start(Door::Open).await?.context("Prometheus is not built")?;
+    let prometheus = PrometheusServer::start(ClientAuth::NotRequired).await?.context("Prometheus is not built")?;
     let admin = shared.cluster.admin().await?;
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": GO_OPERATOR_NAMESPACE } });
-    apply::manifests(&admin, None, &namespace.to_string()).await?;
+    apply::apply_manifests(&admin, None, &namespace.to_string()).await?;
     apply_settings(&admin, GO_OPERATOR_NAMESPACE, &prometheus).await?;
     store_invalid_object(&admin).await?;
     let (prometheus, probe) = (Arc::new(Mutex::new(prometheus)), OperatorProbe::new(&shared.operator));
@@ -72,7 +72,7 @@ async fn add_prometheus(shared: &'static shared_env::TestEnv) -> Result<FleetEnv
 async fn store_invalid_object(admin: &Client) -> Result<()> {
     let (namespace, name) = INVALID_OBJECT;
     let manifest = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
-    apply::manifests(admin, None, &manifest.to_string()).await?;
+    apply::apply_manifests(admin, None, &manifest.to_string()).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
     let crd = format!("{}.{}", Family::Va.plural(), Family::Va.group());
     let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/variantCost";
@@ -103,13 +103,13 @@ async fn store_invalid_object(admin: &Client) -> Result<()> {
 }
 
 /// Applies settings with which the operator queries this Prometheus every second.
-pub async fn apply_settings(admin: &Client, namespace: &str, prometheus: &Prometheus) -> Result<()> {
+pub async fn apply_settings(admin: &Client, namespace: &str, prometheus: &PrometheusServer) -> Result<()> {
     let data = json!({
         "GLOBAL_OPT_INTERVAL": "1s",
         "PROMETHEUS_BASE_URL": prometheus.url(),
         "PROMETHEUS_CA_CERT_PATH": prometheus.file("ca.pem"),
     });
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": MAIN_CONFIG_MAP }, "data": data });
-    apply::manifests(admin, Some(namespace), &map.to_string()).await?;
+    apply::apply_manifests(admin, Some(namespace), &map.to_string()).await?;
     Ok(())
 }

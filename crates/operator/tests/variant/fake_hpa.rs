@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use steersman_testkit::metrics::find;
+use steersman_testkit::metrics::find_series;
 use tokio::task::JoinHandle;
 
 use crate::operator::OperatorProbe;
@@ -24,11 +24,11 @@ impl Drop for FakeHpa {
 
 impl FakeHpa {
     pub fn start(ns: &TestNamespace, probe: &OperatorProbe) -> Self {
-        let (workloads, namespace, probe) = (ns.namespace.all(), ns.name().to_owned(), probe.clone());
+        let (workloads, namespace, probe) = (ns.namespace.api(), ns.name().to_owned(), probe.clone());
         Self(tokio::spawn(async move {
             loop {
                 let text = probe.metrics().await.unwrap_or_default();
-                for (labels, replicas) in find(&text, "wva_desired_replicas", &[("namespace", &namespace)]) {
+                for (labels, replicas) in find_series(&text, "wva_desired_replicas", &[("namespace", &namespace)]) {
                     let target = labels.split_once("target_name=\"").and_then(|(_, rest)| rest.split_once('"'));
                     if let Some((target, _)) = target {
                         scale(&workloads, target, replicas as i32).await;

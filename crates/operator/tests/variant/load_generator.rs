@@ -12,8 +12,8 @@ use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate};
 use steersman_sim::server::{Shape, Speed};
-use steersman_testkit::play::is_serving;
-use steersman_testkit::{Pods, wait};
+use steersman_testkit::pod_behaviour::is_serving;
+use steersman_testkit::{FakePodMetrics, wait};
 use tokio::task::JoinHandle;
 
 use crate::env::SharedPrometheus;
@@ -75,10 +75,10 @@ impl LoadGenerator {
         let state = Arc::new(Mutex::new(state));
         let task = UpdateTask {
             state: state.clone(),
-            pods: ns.namespace.all(),
+            pods: ns.namespace.api(),
             namespace: ns.name().to_owned(),
             model: model.to_owned(),
-            pod_metrics: Pods::start().await.unwrap(),
+            pod_metrics: FakePodMetrics::start().await.unwrap(),
             prometheus: prometheus.clone(),
         };
         Self { state, task: tokio::spawn(task.run()) }
@@ -148,7 +148,7 @@ struct UpdateTask {
     pods: Api<Pod>,
     namespace: String,
     model: String,
-    pod_metrics: Pods,
+    pod_metrics: FakePodMetrics,
     prometheus: SharedPrometheus,
 }
 
@@ -174,13 +174,13 @@ impl UpdateTask {
         let target = |name: &str| format!("{}.{name}", self.namespace);
         for name in ready.difference(&known) {
             self.lock().fleet.add(name, SERVER_SPEED);
-            let labels = Pods::labels(&self.namespace, name);
-            prometheus.scrape(&target(name), &self.pod_metrics.address().to_string(), &labels).unwrap();
+            let labels = FakePodMetrics::target_labels(&self.namespace, name);
+            prometheus.add_target(&target(name), &self.pod_metrics.address().to_string(), &labels).unwrap();
         }
         for name in known.difference(ready) {
             self.lock().fleet.remove(name);
-            self.pod_metrics.silence(&self.namespace, name);
-            prometheus.forget(&target(name)).unwrap();
+            self.pod_metrics.remove(&self.namespace, name);
+            prometheus.remove_target(&target(name)).unwrap();
         }
     }
 
@@ -191,8 +191,8 @@ impl UpdateTask {
             let replaced = state.overrides.iter().find(|(target, _)| name.starts_with(&format!("{target}-")));
             let text = replaced.map(|(_, text)| text.clone()).or_else(|| expose::pod(&state.fleet, name, &self.model));
             match text.filter(|_| !state.hidden.iter().any(|part| name.contains(part))) {
-                Some(text) => self.pod_metrics.say(&self.namespace, name, text),
-                None => self.pod_metrics.silence(&self.namespace, name),
+                Some(text) => self.pod_metrics.set(&self.namespace, name, text),
+                None => self.pod_metrics.remove(&self.namespace, name),
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use steersman_testkit::prometheus::{Door, Prometheus};
+use steersman_testkit::prometheus::{ClientAuth, PrometheusServer};
 use tokio::sync::Mutex;
 
 use crate::fake_hpa::FakeHpa;
@@ -15,7 +15,7 @@ use crate::test_namespace::{TestNamespace, condition, desired, spec};
 async fn prometheus_outage_keeps_replicas_until_recovery() {
     let Some(ns) = TestNamespace::excluded("outage").await else { return };
     let operator = DedicatedOperator::start(ns.env.cluster, ns.name()).await;
-    let prometheus = Arc::new(Mutex::new(Prometheus::start(Door::Open).await.unwrap().unwrap()));
+    let prometheus = Arc::new(Mutex::new(PrometheusServer::start(ClientAuth::NotRequired).await.unwrap().unwrap()));
     operator.use_prometheus(&ns.admin, &prometheus).await;
     let ns = TestNamespace { probe: operator.probe.clone(), ..ns };
     ns.deploy("decode", "llama", 2).await;
@@ -45,7 +45,7 @@ async fn prometheus_outage_keeps_replicas_until_recovery() {
     ns.wait_for_gauges("llama", [Some(2.0), Some(2.0), Some(1.0)]).await;
     assert_eq!(ns.events("llama", "MetricsUnavailable").await.len(), 1, "the event is published once");
 
-    prometheus.lock().await.start_again().await.unwrap();
+    prometheus.lock().await.restart().await.unwrap();
     let object = ns.wait_for_condition("llama", "MetricsAvailable", ["True", "MetricsFound", ""]).await;
     assert_eq!(condition(&object, "OptimizationReady").1, "OptimizationSucceeded");
     // The scale-up follows once metrics are available.

@@ -9,8 +9,8 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::installation;
-use steersman_testkit::operator::{STEADY, until_leads};
-use steersman_testkit::{Cluster, Launch, Log, Namespace, Operator as Process, apply, metrics, wait};
+use steersman_testkit::operator::{LONG_LEASE_ARGS, wait_until_may_lead};
+use steersman_testkit::{Cluster, Log, Namespace, Operator as Process, OperatorCommand, apply, metrics, wait};
 use tempfile::TempDir;
 
 use crate::env;
@@ -30,7 +30,7 @@ impl OperatorProbe {
 
     /// The last lines of the log, for the message of a failed test.
     pub fn log_end(&self) -> String {
-        self.log.end()
+        self.log.last_lines()
     }
 
     pub fn log_lines(&self) -> Vec<Value> {
@@ -38,11 +38,11 @@ impl OperatorProbe {
     }
 
     pub fn log_count(&self, message: &str) -> usize {
-        self.log.times_said(message, |_| true)
+        self.log.count(message, |_| true)
     }
 
     pub async fn wait_for_log(&self, message: &str) {
-        self.log.until_said(message).await.unwrap();
+        self.log.wait_for(message).await.unwrap();
     }
 
     /// The metrics in the text format. None while the operator does not serve them.
@@ -60,7 +60,7 @@ impl OperatorProbe {
     /// The series of a metric that have all of `labels`, as their full labels and value.
     pub async fn series(&self, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f64)> {
         let text = wait::eventually("the operator serves metrics", async || self.metrics().await).await.unwrap();
-        metrics::find(&text, metric, labels)
+        metrics::find_series(&text, metric, labels)
     }
 
     /// The value of the only series of a metric with these labels.
@@ -93,7 +93,7 @@ pub struct DedicatedOperator {
     pub probe: OperatorProbe,
     /// Namespace of its Lease and settings.
     pub home: Namespace,
-    launch: Launch,
+    command: OperatorCommand,
     // Each start has a folder. The field is the last, so that the process is dropped first.
     folders: Vec<TempDir>,
 }
@@ -113,20 +113,20 @@ impl DedicatedOperator {
             "metadata": { "name": installation::NAME }, "subjects": [account],
             "roleRef": { "apiGroup": group, "kind": "Role", "name": installation::NAME } });
         for manifest in [role, binding] {
-            apply::manifests(&admin, Some(home.name()), &manifest.to_string()).await.unwrap();
+            apply::apply_manifests(&admin, Some(home.name()), &manifest.to_string()).await.unwrap();
         }
         let account = cluster.service_account(installation::NAMESPACE, installation::NAME).await.unwrap();
-        until_leads(&account, home.name()).await.unwrap();
+        wait_until_may_lead(&account, home.name()).await.unwrap();
         let kubeconfig = cluster.service_account_kubeconfig(installation::NAMESPACE, installation::NAME).await.unwrap();
         let arguments = ["--namespace", home.name(), "--config-namespace", home.name(), "--watch-namespace", watched];
         let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-        let launch = Launch::new(program, &kubeconfig, "the-only-one")
-            .with(&arguments)
-            .with(&["--controllers", "va"])
-            .with(&STEADY);
+        let command = OperatorCommand::new(program, &kubeconfig, "the-only-one")
+            .args(&arguments)
+            .args(&["--controllers", "va"])
+            .args(&LONG_LEASE_ARGS);
         let folder = tempfile::tempdir().unwrap();
-        let process = launch.start(folder.path()).unwrap();
-        Self { probe: OperatorProbe::new(&process), process: Some(process), home, launch, folders: vec![folder] }
+        let process = command.start(folder.path()).unwrap();
+        Self { probe: OperatorProbe::new(&process), process: Some(process), home, command, folders: vec![folder] }
     }
 
     /// Applies settings with the address of this Prometheus.
@@ -143,7 +143,7 @@ impl DedicatedOperator {
     /// Starts the process again, with a new log.
     pub fn restart(&mut self) {
         let folder = tempfile::tempdir().unwrap();
-        let process = self.launch.start(folder.path()).unwrap();
+        let process = self.command.start(folder.path()).unwrap();
         self.folders.push(folder);
         self.probe = OperatorProbe::new(&process);
         self.process = Some(process);

@@ -87,7 +87,7 @@ async fn missing_target_is_reported_until_it_appears() {
     let object = ns.wait_until_settled("llama", 2).await;
     assert_eq!(condition(&object, "OptimizationReady").0, "True");
 
-    ns.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
+    ns.namespace.api::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
     let object = ns.wait_for_condition("llama", "TargetResolved", missing).await;
     assert_eq!(desired(&object), Some(2), "the decision is kept until the target exists again");
     ns.wait_for_gauges("llama", [Some(2.0), Some(2.0), Some(1.0)]).await;

@@ -8,9 +8,9 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_testkit::metrics::find;
-pub use steersman_testkit::statement as condition;
-use steersman_testkit::{Namespace, apply, shown, wait};
+pub use steersman_testkit::condition_parts as condition;
+use steersman_testkit::metrics::find_series;
+use steersman_testkit::{Namespace, apply, kubectl_output, wait};
 
 use crate::env::{self, FleetEnv};
 use crate::operator::OperatorProbe;
@@ -44,7 +44,7 @@ impl TestNamespace {
         let env = env::test_env().await?;
         let admin = env.cluster.admin().await.unwrap();
         let exclude = [("wva.llmd.ai/exclude", "true")];
-        let namespace = env.cluster.namespace_with(prefix, &exclude).await.unwrap();
+        let namespace = env.cluster.namespace_with_annotations(prefix, &exclude).await.unwrap();
         Some(Self { env, admin, namespace, probe: env.probe.clone() })
     }
 
@@ -53,7 +53,7 @@ impl TestNamespace {
     }
 
     pub async fn apply(&self, manifest: Value) {
-        apply::manifests(&self.admin, Some(self.name()), &manifest.to_string()).await.unwrap();
+        apply::apply_manifests(&self.admin, Some(self.name()), &manifest.to_string()).await.unwrap();
     }
 
     /// Applies a Deployment that serves this model.
@@ -74,7 +74,7 @@ impl TestNamespace {
 
     pub async fn scale_workload(&self, name: &str, replicas: i32) {
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-        self.namespace.all::<Deployment>().patch_scale(name, &PatchParams::default(), &patch).await.unwrap();
+        self.namespace.api::<Deployment>().patch_scale(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub async fn apply_config_map(&self, name: &str, data: Value) {
@@ -163,7 +163,7 @@ impl TestNamespace {
 
     /// Type and message of the object's events with this reason, oldest first.
     pub async fn events(&self, name: &str, reason: &str) -> Vec<(String, String)> {
-        let listed = self.namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
+        let listed = self.namespace.api::<Event>().list(&ListParams::default()).await.unwrap();
         let matches = |event: &Event| {
             event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
         };
@@ -183,7 +183,7 @@ impl TestNamespace {
         let labels = [("variant_name", name), ("namespace", self.name())];
         let text = wait::eventually("the operator serves metrics", async || self.probe.metrics().await).await.unwrap();
         ["wva_desired_replicas", "wva_current_replicas", "wva_desired_ratio"].map(|metric| {
-            let found = find(&text, metric, &labels);
+            let found = find_series(&text, metric, &labels);
             assert!(found.len() < 2, "more than one series of {metric}: {found:?}");
             found.first().map(|(_, value)| *value)
         })
@@ -210,7 +210,7 @@ impl TestNamespace {
         };
         let outputs = tokio::task::spawn_blocking(run).await.unwrap();
         let text: String = outputs.iter().map(|(command, output)| format!("$ kubectl {command}\n{output}\n")).collect();
-        shown::keep(situation, &text).unwrap();
+        kubectl_output::save_output(situation, &text).unwrap();
         text
     }
 }

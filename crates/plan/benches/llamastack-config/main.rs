@@ -11,7 +11,7 @@ use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Input, Merge, base, generate};
-use steersman_testkit::measure::{Row, measured, said, table};
+use steersman_testkit::measure::{Measurement, format_duration, measure, table};
 
 /// NFR-002: a configuration is generated within five seconds.
 const MAX_GENERATION_TIME: Duration = Duration::from_secs(5);
@@ -54,7 +54,12 @@ fn main() -> ExitCode {
     println!("{}", table(&rows));
     match rows.iter().find(|row| row.p99 > MAX_GENERATION_TIME) {
         Some(row) => {
-            eprintln!("{} takes {}, more than the {} of NFR-002", row.case, said(row.p99), said(MAX_GENERATION_TIME));
+            eprintln!(
+                "{} takes {}, more than the {} of NFR-002",
+                row.case,
+                format_duration(row.p99),
+                format_duration(MAX_GENERATION_TIME)
+            );
             ExitCode::FAILURE
         }
         None => ExitCode::SUCCESS,
@@ -66,7 +71,7 @@ fn parse_manifest(text: &str) -> Value {
 }
 
 /// Measures from the typed spec to the text of the file, its hash and the changes to the pod.
-fn measure_generation(case: &'static str, text: &str, goal: Duration) -> Row {
+fn measure_generation(case: &'static str, text: &str, goal: Duration) -> Measurement {
     let spec: LlamaStackDistributionSpec = serde_json::from_value(parse_manifest(text)["spec"].clone()).unwrap();
     let base = base::base(spec.distribution.name.as_deref().unwrap());
     let input = Input { spec: &spec, base, merge: Merge::Overlay, operator_image: "registry.example/steersman:1" };
@@ -77,11 +82,11 @@ fn measure_generation(case: &'static str, text: &str, goal: Duration) -> Row {
         generated.resource_count,
         generated.config_yaml.len() / 1024
     );
-    measured(case, input_size, goal, || (), |()| generate(&input))
+    measure(case, input_size, goal, || (), |()| generate(&input))
 }
 
 /// Measures a conversion, without the copy of the object.
-fn measure_conversion(case: &'static str, input: &str, object: &Value, to: &str, goal: Duration) -> Row {
+fn measure_conversion(case: &'static str, input: &str, object: &Value, to: &str, goal: Duration) -> Measurement {
     let to = format!("llamastack.io/{to}");
-    measured(case, input.to_owned(), goal, || object.clone(), |object| convert(object, &to))
+    measure(case, input.to_owned(), goal, || object.clone(), |object| convert(object, &to))
 }

@@ -17,7 +17,7 @@ use steersman_plan::variant::{
     FleetPlan, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
 };
 use steersman_reconcile::{Lookup, NamespacedName};
-use steersman_testkit::measure::{Row, measured, table};
+use steersman_testkit::measure::{Measurement, measure, table};
 
 const FLEET_SIZES: [usize; 5] = [10, 100, 500, 1_000, 10_000];
 const PODS_PER_VARIANT: usize = 10;
@@ -33,12 +33,12 @@ const GOAL_PER_VARIANT: Duration = Duration::from_micros(100);
 fn main() -> ExitCode {
     let engines = [("shares", None), ("tokens", Some("saturation"))];
     let fleets = engines.into_iter().flat_map(|(case, engine)| FLEET_SIZES.map(|size| (case, engine, size)));
-    let rows: Vec<Row> =
+    let rows: Vec<Measurement> =
         fleets.map(|(case, engine, size)| measure_plan(case, size, &settle(new_fleet(size, engine)))).collect();
     println!("{}", table(&rows));
     match rows.iter().find(|row| row.median > row.goal) {
         Some(row) => {
-            eprintln!("{} on {} takes longer than its goal", row.case, row.of);
+            eprintln!("{} on {} takes longer than its goal", row.case, row.input);
             ExitCode::FAILURE
         }
         None => ExitCode::SUCCESS,
@@ -46,10 +46,10 @@ fn main() -> ExitCode {
 }
 
 /// Measures the plan and the status of every object.
-fn measure_plan(case: &'static str, size: usize, fleet_snapshot: &Seen) -> Row {
+fn measure_plan(case: &'static str, size: usize, fleet_snapshot: &Seen) -> Measurement {
     let input_size = format!("{size} objects, {} pods", size * PODS_PER_VARIANT);
     let goal = GOAL_PER_VARIANT * u32::try_from(size).unwrap();
-    measured(case, input_size, goal, || (), |()| changed_statuses(fleet_snapshot, &plan(fleet_snapshot)))
+    measure(case, input_size, goal, || (), |()| changed_statuses(fleet_snapshot, &plan(fleet_snapshot)))
 }
 
 fn changed_statuses(fleet_snapshot: &Seen, plan: &FleetPlan) -> usize {

@@ -49,13 +49,13 @@ pub struct Options {
     /// Port of Prometheus. A free one if `None`.
     pub prometheus_port: Option<u16>,
     /// The initial nodes of a full cluster.
-    pub fleet: Vec<NodePool>,
+    pub node_pools: Vec<NodePool>,
 }
 
 impl Options {
     /// Free ports, and nodes without GPUs. A test that needs GPUs adds nodes.
     pub fn new(flavour: Flavour) -> Self {
-        Self { flavour, api_port: None, prometheus_port: None, fleet: vec![NodePool::plain("plain", 2)] }
+        Self { flavour, api_port: None, prometheus_port: None, node_pools: vec![NodePool::without_gpus("plain", 2)] }
     }
 }
 

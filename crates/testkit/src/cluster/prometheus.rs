@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use crate::binaries::Binaries;
-use crate::prometheus::{self, Door};
+use crate::prometheus::{self, ClientAuth};
 
 /// Starts Prometheus and returns its URL.
 pub(super) async fn start(cluster: &mut Cluster, binaries: &Binaries, port: Option<u16>) -> Result<String> {
@@ -18,7 +18,7 @@ pub(super) async fn start(cluster: &mut Cluster, binaries: &Binaries, port: Opti
     prometheus::write_configuration(
         &folder,
         &cluster.authority,
-        Door::Open,
+        ClientAuth::NotRequired,
         prometheus::SCRAPE_INTERVAL,
         vec![api_server(cluster)],
     )?;
@@ -41,13 +41,13 @@ fn api_server(cluster: &Cluster) -> Value {
 
 impl Cluster {
     /// Adds the target `http://<address>/metrics` with these labels. It is scraped every second.
-    pub fn scrape(&self, name: &str, address: &str, labels: &Value) -> Result<()> {
-        prometheus::scrape(&self.folder.join("prometheus"), name, address, labels)
+    pub fn add_scrape_target(&self, name: &str, address: &str, labels: &Value) -> Result<()> {
+        prometheus::add_target(&self.folder.join("prometheus"), name, address, labels)
     }
 
     /// Removes a target: its series end.
-    pub fn forget(&self, name: &str) -> Result<()> {
-        prometheus::forget(&self.folder.join("prometheus"), name)
+    pub fn remove_scrape_target(&self, name: &str) -> Result<()> {
+        prometheus::remove_target(&self.folder.join("prometheus"), name)
     }
 
     /// The path of the certificate of the cluster's authority.

@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use super::Cluster;
-use crate::play::{PLAY, Play};
+use crate::pod_behaviour::{BEHAVIOUR_ANNOTATION, PodBehaviour};
 use crate::{apply, wait};
 
 /// The user of kwok, with the permissions of a kubelet.
@@ -27,7 +27,7 @@ pub(super) async fn apply_rules(client: &Client) -> Result<()> {
         ("storage.yaml", include_str!("storage.yaml")),
     ];
     for (name, manifests) in files {
-        apply::manifests(client, None, manifests).await.with_context(|| format!("cannot apply {name}"))?;
+        apply::apply_manifests(client, None, manifests).await.with_context(|| format!("cannot apply {name}"))?;
     }
     create_volumes(client).await
 }
@@ -50,7 +50,8 @@ async fn create_volumes(client: &Client) -> Result<()> {
 /// Waits until the policy is effective: the API server reads policies from a cache. A dry run of a pod shows whether the
 /// policy applies.
 pub(super) async fn wait_for_policy(client: &Client) -> Result<()> {
-    let annotations = BTreeMap::from([(PLAY.to_owned(), Play::Pending.value().to_owned())]);
+    let annotations =
+        BTreeMap::from([(BEHAVIOUR_ANNOTATION.to_owned(), PodBehaviour::Pending.annotation_value().to_owned())]);
     let metadata =
         ObjectMeta { name: Some("steersman-probe".into()), annotations: Some(annotations), ..ObjectMeta::default() };
     let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -71,7 +72,7 @@ pub(super) async fn wait_for_policy(client: &Client) -> Result<()> {
     let mut last_error = None;
     let effect = wait::eventually("the policy copies annotations of a namespace to its pods", async || {
         match pods.create(&dry_run, &probe).await {
-            Ok(answer) => answer.annotations().contains_key(PLAY).then_some(()),
+            Ok(answer) => answer.annotations().contains_key(BEHAVIOUR_ANNOTATION).then_some(()),
             Err(error) => {
                 last_error = Some(error);
                 None

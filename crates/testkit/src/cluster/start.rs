@@ -12,7 +12,7 @@ use super::{
 };
 use crate::binaries::Binaries;
 use crate::pki::Authority;
-use crate::ports::HeldPort;
+use crate::ports::ReservedPort;
 use crate::process::Process;
 use crate::{audit, client};
 
@@ -21,13 +21,13 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options) -> Result<Cluster> {
     std::fs::create_dir_all(folder.join("log")).with_context(|| format!("cannot create {}", folder.display()))?;
-    let hold = |port: Option<u16>| port.map_or_else(HeldPort::any, HeldPort::exactly);
+    let hold = |port: Option<u16>| port.map_or_else(ReservedPort::any_free, ReservedPort::with_number);
     let api_port = hold(options.api_port)?;
     if let Some(port) = options.prometheus_port {
         // Prometheus cannot share a held port, but a port that is taken is reported before anything starts.
-        HeldPort::exactly(port)?;
+        ReservedPort::with_number(port)?;
     }
-    let etcd_port = HeldPort::any()?;
+    let etcd_port = ReservedPort::any_free()?;
     let mut cluster = Cluster {
         folder: folder.to_owned(),
         authority: Authority::create(&folder.join(PKI_FOLDER))?,
@@ -52,7 +52,7 @@ pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options)
 
     if options.flavour == Flavour::Full {
         cluster.start_controllers(binaries, &client).await?;
-        for pool in &options.fleet {
+        for pool in &options.node_pools {
             cluster.add_nodes(pool).await?;
         }
         cluster.description.prometheus_url =

@@ -2,17 +2,17 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman_testkit::play::{PLAY, PLAY_MESSAGE};
-use steersman_testkit::{Namespace, Play, wait};
+use steersman_testkit::pod_behaviour::{BEHAVIOUR_ANNOTATION, TERMINATION_MESSAGE_ANNOTATION};
+use steersman_testkit::{Namespace, PodBehaviour, wait};
 
 use crate::support::{first_container, full_cluster, is_ready, job};
 
 async fn start(namespace: &Namespace, name: &str, annotations: Value) {
-    namespace.all::<Job>().create(&PostParams::default(), &job(name, annotations)).await.unwrap();
+    namespace.api::<Job>().create(&PostParams::default(), &job(name, annotations)).await.unwrap();
 }
 
 async fn until(namespace: &Namespace, name: &str, what: &str, holds: impl Fn(&Job) -> bool) -> Job {
-    wait::until(namespace.all::<Job>(), name, what, wait::LIMIT, holds).await.unwrap()
+    wait::until(namespace.api::<Job>(), name, what, wait::TIMEOUT, holds).await.unwrap()
 }
 
 fn has_condition(type_: &'static str) -> impl Fn(&Job) -> bool {
@@ -24,7 +24,7 @@ fn has_condition(type_: &'static str) -> impl Fn(&Job) -> bool {
 
 async fn pod_of(namespace: &Namespace, job: &str) -> Pod {
     let selector = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
-    let pods = namespace.all::<Pod>().list(&selector).await.unwrap();
+    let pods = namespace.api::<Pod>().list(&selector).await.unwrap();
     pods.items.into_iter().next().expect("the Job has a pod")
 }
 
@@ -41,7 +41,9 @@ async fn job_succeeds_by_default() {
 async fn failing_job_has_termination_message() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("job-fails").await.unwrap();
-    start(&namespace, "work", json!({ PLAY: Play::Fail.value(), PLAY_MESSAGE: "out of memory" })).await;
+    let fail = PodBehaviour::Fail.annotation_value();
+    let annotations = json!({ BEHAVIOUR_ANNOTATION: fail, TERMINATION_MESSAGE_ANNOTATION: "out of memory" });
+    start(&namespace, "work", annotations).await;
     let done = until(&namespace, "work", "has failed", has_condition("Failed")).await;
     assert_eq!(done.status.unwrap().failed, Some(1));
     let pod = pod_of(&namespace, "work").await;
@@ -53,7 +55,7 @@ async fn failing_job_has_termination_message() {
 async fn hanging_job_completes_after_change_to_run() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("job-hangs").await.unwrap();
-    start(&namespace, "work", json!({ PLAY: Play::Hang.value() })).await;
+    start(&namespace, "work", json!({ BEHAVIOUR_ANNOTATION: PodBehaviour::Hang.annotation_value() })).await;
     let has_ready_pod = |job: &Job| job.status.as_ref().is_some_and(|status| status.ready == Some(1));
     until(&namespace, "work", "has a ready pod", has_ready_pod).await;
 
@@ -62,10 +64,10 @@ async fn hanging_job_completes_after_change_to_run() {
     until(&namespace, "other", "is complete", has_condition("Complete")).await;
     let pod = pod_of(&namespace, "work").await;
     assert!(is_ready(&pod));
-    let job = namespace.all::<Job>().get("work").await.unwrap();
+    let job = namespace.api::<Job>().get("work").await.unwrap();
     assert!(!has_condition("Complete")(&job) && !has_condition("Failed")(&job));
 
-    let patch = Patch::Merge(Play::Run.patch());
-    namespace.all::<Pod>().patch(&pod.metadata.name.unwrap(), &PatchParams::default(), &patch).await.unwrap();
+    let patch = Patch::Merge(PodBehaviour::Run.merge_patch());
+    namespace.api::<Pod>().patch(&pod.metadata.name.unwrap(), &PatchParams::default(), &patch).await.unwrap();
     until(&namespace, "work", "is complete", has_condition("Complete")).await;
 }

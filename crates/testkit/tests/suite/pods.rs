@@ -2,35 +2,35 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use steersman_testkit::play::{PLAY, PLAY_DELAY};
-use steersman_testkit::{Namespace, Play, object, wait};
+use steersman_testkit::pod_behaviour::{BEHAVIOUR_ANNOTATION, START_DELAY_ANNOTATION};
+use steersman_testkit::{Namespace, PodBehaviour, object, wait};
 
 use crate::support::{condition, first_container, full_cluster, gpu_deployment, is_ready, phase, pod, waiting_reason};
 
 async fn create(namespace: &Namespace, pod: &Pod) {
-    namespace.all::<Pod>().create(&PostParams::default(), pod).await.unwrap();
+    namespace.api::<Pod>().create(&PostParams::default(), pod).await.unwrap();
 }
 
 async fn until(namespace: &Namespace, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
-    wait::until(namespace.all::<Pod>(), name, what, wait::LIMIT, holds).await.unwrap()
+    wait::until(namespace.api::<Pod>(), name, what, wait::TIMEOUT, holds).await.unwrap()
 }
 
-async fn set_behaviour(namespace: &Namespace, name: &str, play: Play) {
-    let patch = Patch::Merge(play.patch());
-    namespace.all::<Pod>().patch(name, &PatchParams::default(), &patch).await.unwrap();
+async fn set_behaviour(namespace: &Namespace, name: &str, play: PodBehaviour) {
+    let patch = Patch::Merge(play.merge_patch());
+    namespace.api::<Pod>().patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 #[tokio::test]
 async fn pending_pod_starts_after_change_to_run() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("pending").await.unwrap();
-    create(&namespace, &pod("slow", Play::Pending, &[])).await;
+    create(&namespace, &pod("slow", PodBehaviour::Pending, &[])).await;
     let pending =
         until(&namespace, "slow", "creates its container", |pod| waiting_reason(pod) == Some("ContainerCreating"))
             .await;
     assert_eq!(phase(&pending), Some("Pending"));
     assert!(!is_ready(&pending));
-    set_behaviour(&namespace, "slow", Play::Run).await;
+    set_behaviour(&namespace, "slow", PodBehaviour::Run).await;
     until(&namespace, "slow", "is Ready", is_ready).await;
 }
 
@@ -38,7 +38,7 @@ async fn pending_pod_starts_after_change_to_run() {
 async fn pod_starts_after_its_delay() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("delay").await.unwrap();
-    create(&namespace, &pod("late", Play::Run, &[(PLAY_DELAY, "3s")])).await;
+    create(&namespace, &pod("late", PodBehaviour::Run, &[(START_DELAY_ANNOTATION, "3s")])).await;
     // A slow watch may miss the intermediate states, but transition times stay.
     let ready = until(&namespace, "late", "is Ready", is_ready).await;
     let scheduled = transition(&ready, "PodScheduled");
@@ -56,16 +56,16 @@ fn transition(pod: &Pod, type_: &str) -> k8s_openapi::jiff::Timestamp {
 async fn crashed_pod_recovers_after_change_to_run() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("crash").await.unwrap();
-    create(&namespace, &pod("server", Play::Run, &[])).await;
+    create(&namespace, &pod("server", PodBehaviour::Run, &[])).await;
     until(&namespace, "server", "is Ready", is_ready).await;
-    set_behaviour(&namespace, "server", Play::Crash).await;
+    set_behaviour(&namespace, "server", PodBehaviour::Crash).await;
     let crashed = until(&namespace, "server", "crashes", |pod| waiting_reason(pod) == Some("CrashLoopBackOff")).await;
     assert!(!is_ready(&crashed));
     let container = first_container(&crashed).unwrap();
     assert!(container.restart_count >= 1);
     let ended = container.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
     assert_eq!(ended.exit_code, 1);
-    set_behaviour(&namespace, "server", Play::Run).await;
+    set_behaviour(&namespace, "server", PodBehaviour::Run).await;
     let healed = until(&namespace, "server", "is Ready again", is_ready).await;
     assert!(first_container(&healed).unwrap().restart_count >= 1, "the restart count must not be reset");
 }
@@ -74,14 +74,14 @@ async fn crashed_pod_recovers_after_change_to_run() {
 async fn pull_error_ends_after_change_to_run() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("pull").await.unwrap();
-    create(&namespace, &pod("server", Play::PullError, &[])).await;
+    create(&namespace, &pod("server", PodBehaviour::PullError, &[])).await;
     let stuck =
         until(&namespace, "server", "fails to pull", |pod| waiting_reason(pod) == Some("ImagePullBackOff")).await;
     assert_eq!(phase(&stuck), Some("Pending"));
     let state = first_container(&stuck).unwrap().state.as_ref().unwrap();
     let message = state.waiting.as_ref().unwrap().message.clone().unwrap();
     assert!(message.contains("example.com/main:1"), "{message}");
-    set_behaviour(&namespace, "server", Play::Run).await;
+    set_behaviour(&namespace, "server", PodBehaviour::Run).await;
     until(&namespace, "server", "is Ready", is_ready).await;
 }
 
@@ -89,7 +89,7 @@ async fn pull_error_ends_after_change_to_run() {
 async fn unready_pod_runs_without_becoming_ready() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("unready").await.unwrap();
-    create(&namespace, &pod("server", Play::Unready, &[])).await;
+    create(&namespace, &pod("server", PodBehaviour::Unready, &[])).await;
     let running = until(&namespace, "server", "runs", |pod| phase(pod) == Some("Running")).await;
     assert_eq!(condition(&running, "Ready"), Some("False"));
     assert!(!first_container(&running).unwrap().ready);
@@ -99,25 +99,28 @@ async fn unready_pod_runs_without_becoming_ready() {
 async fn deleted_pod_is_removed() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("delete").await.unwrap();
-    create(&namespace, &pod("server", Play::Run, &[])).await;
+    create(&namespace, &pod("server", PodBehaviour::Run, &[])).await;
     until(&namespace, "server", "is Ready", is_ready).await;
-    namespace.all::<Pod>().delete("server", &kube::api::DeleteParams::default()).await.unwrap();
-    wait::until_gone(namespace.all::<Pod>(), "server").await.unwrap();
+    namespace.api::<Pod>().delete("server", &kube::api::DeleteParams::default()).await.unwrap();
+    wait::until_gone(namespace.api::<Pod>(), "server").await.unwrap();
 }
 
 /// Tests cannot annotate the pods of an operator, which come from its templates, but can annotate their namespace.
 #[tokio::test]
 async fn namespace_annotation_applies_to_pods_without_one() {
     let cluster = full_cluster!();
-    let namespace = cluster.namespace_with("steered", &[(PLAY, Play::Crash.value())]).await.unwrap();
+    let namespace = cluster
+        .namespace_with_annotations("steered", &[(BEHAVIOUR_ANNOTATION, PodBehaviour::Crash.annotation_value())])
+        .await
+        .unwrap();
     let mut deployment = gpu_deployment("server", 1, 0, "unused");
     deployment.spec.as_mut().unwrap().template.spec.as_mut().unwrap().node_selector = None;
-    let created = namespace.all::<Deployment>().create(&PostParams::default(), &deployment).await.unwrap();
-    create(&namespace, &pod("own-mind", Play::Run, &[])).await;
+    let created = namespace.api::<Deployment>().create(&PostParams::default(), &deployment).await.unwrap();
+    create(&namespace, &pod("own-mind", PodBehaviour::Run, &[])).await;
     until(&namespace, "own-mind", "is Ready", is_ready).await;
 
     let selector = ListParams::default().labels("app=server");
-    let pods = namespace.all::<Pod>();
+    let pods = namespace.api::<Pod>();
     let name = wait::eventually("a pod of the Deployment", async || {
         pods.list(&selector).await.ok()?.items.first().and_then(|pod| pod.metadata.name.clone())
     })
@@ -133,12 +136,12 @@ async fn namespace_annotation_applies_to_pods_without_one() {
 async fn unknown_behaviour_is_rejected() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("typing-error").await.unwrap();
-    let mut wrong = pod("wrong", Play::Run, &[]);
-    wrong.metadata.annotations.as_mut().unwrap().insert(PLAY.to_owned(), "crashh".to_owned());
-    let error = namespace.all::<Pod>().create(&PostParams::default(), &wrong).await.unwrap_err().to_string();
+    let mut wrong = pod("wrong", PodBehaviour::Run, &[]);
+    wrong.metadata.annotations.as_mut().unwrap().insert(BEHAVIOUR_ANNOTATION.to_owned(), "crashh".to_owned());
+    let error = namespace.api::<Pod>().create(&PostParams::default(), &wrong).await.unwrap_err().to_string();
     assert!(error.contains("steersman.dev/play: crashh is not one of run, pending"), "{error}");
-    let late = pod("late", Play::Run, &[(PLAY_DELAY, "5 seconds")]);
-    let error = namespace.all::<Pod>().create(&PostParams::default(), &late).await.unwrap_err().to_string();
+    let late = pod("late", PodBehaviour::Run, &[(START_DELAY_ANNOTATION, "5 seconds")]);
+    let error = namespace.api::<Pod>().create(&PostParams::default(), &late).await.unwrap_err().to_string();
     assert!(error.contains("durations such as 300ms"), "{error}");
 }
 

@@ -1,4 +1,4 @@
-use steersman_testkit::{Cluster, Pods, wait};
+use steersman_testkit::{Cluster, FakePodMetrics, wait};
 
 use crate::support::full_cluster;
 
@@ -17,15 +17,15 @@ async fn prometheus_scrapes_the_api_server() {
 #[tokio::test]
 async fn prometheus_scrapes_added_targets() {
     let cluster = full_cluster!();
-    let pods = Pods::start().await.unwrap();
-    pods.say("a", "one", "vllm:num_requests_waiting 42\n");
-    pods.say("a", "two", "vllm:num_requests_waiting 7\n");
+    let pods = FakePodMetrics::start().await.unwrap();
+    pods.set("a", "one", "vllm:num_requests_waiting 42\n");
+    pods.set("a", "two", "vllm:num_requests_waiting 7\n");
     for name in ["one", "two"] {
-        let labels = Pods::labels("a", name);
-        cluster.scrape(&format!("added-by-a-test-{name}"), &pods.address().to_string(), &labels).unwrap();
+        let labels = FakePodMetrics::target_labels("a", name);
+        cluster.add_scrape_target(&format!("added-by-a-test-{name}"), &pods.address().to_string(), &labels).unwrap();
     }
     until_value(cluster, r#"vllm:num_requests_waiting{namespace="a",pod="one"}"#, "42").await;
     until_value(cluster, r#"vllm:num_requests_waiting{namespace="a",pod="two"}"#, "7").await;
-    pods.silence("a", "one");
+    pods.remove("a", "one");
     until_value(cluster, r#"up{namespace="a",pod="one"}"#, "0").await;
 }

@@ -4,9 +4,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use serde_json::{Value, json};
-use steersman_testkit::play::PLAY;
-pub use steersman_testkit::play::is_ready;
-use steersman_testkit::{Cluster, Flavour, Play, object, shared};
+use steersman_testkit::pod_behaviour::BEHAVIOUR_ANNOTATION;
+pub use steersman_testkit::pod_behaviour::is_ready;
+use steersman_testkit::{Cluster, Flavour, PodBehaviour, object, shared_cluster};
 
 /// The full cluster of this run. Ends the test, after reporting a skip, if there is none.
 macro_rules! full_cluster {
@@ -20,7 +20,7 @@ macro_rules! full_cluster {
 pub(crate) use full_cluster;
 
 pub async fn full() -> Option<&'static Cluster> {
-    shared(Flavour::Full).await
+    shared_cluster(Flavour::Full).await
 }
 
 pub fn pod_spec() -> Value {
@@ -28,8 +28,8 @@ pub fn pod_spec() -> Value {
 }
 
 /// A pod with this behaviour and further annotations.
-pub fn pod(name: &str, play: Play, annotations: &[(&str, &str)]) -> Pod {
-    let mut all = json!({ PLAY: play.value() });
+pub fn pod(name: &str, play: PodBehaviour, annotations: &[(&str, &str)]) -> Pod {
+    let mut all = json!({ BEHAVIOUR_ANNOTATION: play.annotation_value() });
     for (key, value) in annotations {
         all[*key] = json!(value);
     }

@@ -11,10 +11,10 @@ async fn claim_without_class_is_bound() {
     let namespace = cluster.namespace("claims").await.unwrap();
     let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": "data" },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "20Gi" } } } }));
-    namespace.all().create(&PostParams::default(), &claim).await.unwrap();
+    namespace.api().create(&PostParams::default(), &claim).await.unwrap();
     let is_bound = |claim: &PersistentVolumeClaim| {
         claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
     };
-    let bound = wait::until(namespace.all(), "data", "is bound", wait::LIMIT, is_bound).await.unwrap();
+    let bound = wait::until(namespace.api(), "data", "is bound", wait::TIMEOUT, is_bound).await.unwrap();
     assert!(bound.spec.unwrap().volume_name.unwrap().starts_with("stock-"));
 }

@@ -20,8 +20,8 @@ use steersman::installation;
 use steersman_api::Family;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
-use steersman_testkit::prometheus::Door;
-use steersman_testkit::{Account, Cluster, Flavour, Options, Pods, Prometheus};
+use steersman_testkit::prometheus::ClientAuth;
+use steersman_testkit::{Cluster, FakePodMetrics, Flavour, OperatorAccount, Options, PrometheusServer};
 
 use crate::local_cluster;
 use crate::operator::{self, Running};
@@ -64,8 +64,8 @@ async fn measure(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
 struct BenchEnv {
     // Fields are dropped in this order: the operator before the servers that it calls, and the folder last.
     running: Running,
-    prometheus: Prometheus,
-    _pods: Pods,
+    prometheus: PrometheusServer,
+    _pods: FakePodMetrics,
     client: Client,
     _cluster: Cluster,
     _run: RunFolder,
@@ -74,17 +74,19 @@ struct BenchEnv {
 
 impl BenchEnv {
     async fn new(binaries: &Binaries, program: &Path, size: usize) -> Result<Self> {
-        let run = RunFolder::create(&cache::runs()?)?;
+        let run = RunFolder::create(&cache::runs_folder()?)?;
         let progress =
             Progress::start(&format!("starting a cluster for {size} objects with {PODS_PER_OBJECT} pods each"));
         let cluster = Cluster::start(binaries, run.path(), &Options::new(Flavour::Bare)).await?;
         let client = cluster.admin().await?;
-        let account = Account::install(&cluster).await?;
+        let account = OperatorAccount::install(&cluster).await?;
         progress.done();
         let every =
             Duration::from_secs((size * PODS_PER_OBJECT * SERIES_PER_POD / MAX_SAMPLES_PER_SECOND).clamp(1, 60) as u64);
-        let prometheus = Prometheus::start_scraping(Door::Open, every).await?.context("Prometheus is not built")?;
-        let pods = Pods::start().await?;
+        let prometheus = PrometheusServer::start_with_interval(ClientAuth::NotRequired, every)
+            .await?
+            .context("Prometheus is not built")?;
+        let pods = FakePodMetrics::start().await?;
         populate(&cluster, &client, size).await?;
         scrape_pods(&prometheus, &pods, size).await?;
         create_settings(&client, &prometheus).await?;
@@ -140,25 +142,25 @@ async fn populate(cluster: &Cluster, client: &Client, size: usize) -> Result<()>
     };
     let created = stream::iter(names).map(create).buffer_unordered(MAX_CONCURRENT_REQUESTS);
     created.try_for_each(|()| std::future::ready(Ok(()))).await?;
-    cluster.store("deployments", (0..size).map(fleet::deployment)).await?;
+    cluster.write_to_etcd("deployments", (0..size).map(fleet::deployment)).await?;
     // The pods are stored by namespace: 100,000 pods at once would take much memory.
     for start in (0..size).step_by(OBJECTS_PER_NAMESPACE) {
-        cluster.store("pods", (start..size.min(start + OBJECTS_PER_NAMESPACE)).flat_map(fleet::pods)).await?;
+        cluster.write_to_etcd("pods", (start..size.min(start + OBJECTS_PER_NAMESPACE)).flat_map(fleet::pods)).await?;
     }
     progress.done();
     Ok(())
 }
 
 /// Waits until Prometheus has scraped all pods twice, the second time with higher counters, so that rates exist.
-async fn scrape_pods(prometheus: &Prometheus, pods: &Pods, size: usize) -> Result<()> {
+async fn scrape_pods(prometheus: &PrometheusServer, pods: &FakePodMetrics, size: usize) -> Result<()> {
     let mut progress = Progress::start("scraping the pods");
     for scrape_round in 0..2 {
         for start in (0..size).step_by(OBJECTS_PER_NAMESPACE) {
             let page = format!("page-{start}");
-            pods.say("bench", &page, fleet::page(start..size.min(start + OBJECTS_PER_NAMESPACE), scrape_round));
+            pods.set("bench", &page, fleet::page(start..size.min(start + OBJECTS_PER_NAMESPACE), scrape_round));
             if scrape_round == 0 {
                 let labels = json!({ "instance": "pages", "__metrics_path__": format!("/pods/bench/{page}/metrics") });
-                prometheus.scrape(&page, &pods.address().to_string(), &labels)?;
+                prometheus.add_target(&page, &pods.address().to_string(), &labels)?;
             }
         }
         let counted = scrape_round * fleet::REQUESTS_PER_POD;
@@ -189,7 +191,7 @@ fn sample_value(answer: &Value) -> f64 {
 }
 
 /// The settings of the fleet. The interval is long, so that only changes cause a reconcile.
-async fn create_settings(client: &Client, prometheus: &Prometheus) -> Result<()> {
+async fn create_settings(client: &Client, prometheus: &PrometheusServer) -> Result<()> {
     let map = json!({
         "metadata": { "name": SETTINGS },
         "data": {

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::{WatchStreamExt, watcher};
-use steersman_testkit::metrics::sum;
+use steersman_testkit::metrics::sum_series;
 
 use super::fleet::PODS_PER_OBJECT;
 use super::{BenchEnv, MAX_CONCURRENT_REQUESTS, Progress, Running, resource};
@@ -25,7 +25,7 @@ const CHANGE_COUNT: usize = 5;
 
 const EDIT_COUNT: usize = 100;
 
-pub struct Row {
+pub struct FleetMeasurement {
     objects: usize,
     /// Time until all objects have the correct status, after they were created at once.
     creation: Duration,
@@ -58,16 +58,16 @@ impl Counters {
     async fn now(env: &BenchEnv) -> Result<Self> {
         let Running { operator, metrics } = &env.running;
         let text = scrape(metrics).await?;
-        let step = |name: &str| sum(&text, &format!("steersman_fleet_step_seconds_sum{{step=\"{name}\"}}"));
+        let step = |name: &str| sum_series(&text, &format!("steersman_fleet_step_seconds_sum{{step=\"{name}\"}}"));
         Ok(Self(Cost {
-            reconciles: sum(&text, "controller_runtime_reconcile_total{controller=\"va\""),
-            decisions: sum(&text, "steersman_fleet_decisions_total"),
+            reconciles: sum_series(&text, "controller_runtime_reconcile_total{controller=\"va\""),
+            decisions: sum_series(&text, "steersman_fleet_decisions_total"),
             decide_seconds: step("decide"),
             compute_seconds: step("gather") + step("decide") + step("report"),
-            reconcile_seconds: sum(&text, "controller_runtime_reconcile_time_seconds_sum{controller=\"va\""),
+            reconcile_seconds: sum_series(&text, "controller_runtime_reconcile_time_seconds_sum{controller=\"va\""),
             cpu_seconds: usage(operator.id(), metrics).await?.cpu_seconds,
-            queries: env.prometheus.queries().await? as f64,
-            writes: sum(&text, "steersman_fleet_status_writes_total"),
+            queries: env.prometheus.query_count().await? as f64,
+            writes: sum_series(&text, "steersman_fleet_status_writes_total"),
         }))
     }
 
@@ -86,7 +86,7 @@ impl Counters {
     }
 }
 
-pub async fn measure(env: &BenchEnv) -> Result<Row> {
+pub async fn measure(env: &BenchEnv) -> Result<FleetMeasurement> {
     let creation = create(env).await?;
     wait_until_settled(env, 1.0).await?;
     let progress = Progress::start("changing the settings");
@@ -101,7 +101,7 @@ pub async fn measure(env: &BenchEnv) -> Result<Row> {
     changes.sort_by(|a, b| a.compute_seconds.total_cmp(&b.compute_seconds));
     let edits = edit(env).await?;
     let usage = usage(env.running.operator.id(), &env.running.metrics).await?;
-    Ok(Row {
+    Ok(FleetMeasurement {
         objects: env.size,
         creation,
         change: changes[CHANGE_COUNT / 2],
@@ -197,8 +197,8 @@ fn millis(seconds: f64) -> String {
 }
 
 /// The row as text, a line for each value with its goal.
-pub fn summary(row: &Row) -> String {
-    let Row { objects, creation, change, edits, resident_mb, peak_resident_mb } = row;
+pub fn summary(row: &FleetMeasurement) -> String {
+    let FleetMeasurement { objects, creation, change, edits, resident_mb, peak_resident_mb } = row;
     let goal = |of: &[(usize, &'static str)]| of.iter().find(|(size, _)| size == objects).map_or("", |(_, goal)| *goal);
     let mut lines = vec![format!("{objects} objects, {} pods", objects * PODS_PER_OBJECT)];
     let mut line = |what: &str, value: String, goal: &str| lines.push(format!("  {what:<52} {value:>12}  {goal}"));
@@ -227,10 +227,10 @@ pub fn summary(row: &Row) -> String {
 }
 
 /// All rows as a Markdown table, for the documentation.
-pub fn table(rows: &[Row]) -> String {
+pub fn table(rows: &[FleetMeasurement]) -> String {
     let head = "| objects | pods | reconciles | decisions | writes | queries | deciding | computing | reconcile | resident |\n\
                 |---|---|---|---|---|---|---|---|---|---|";
-    let row = |row: &Row| {
+    let row = |row: &FleetMeasurement| {
         let Cost { reconciles, decisions, decide_seconds, compute_seconds, reconcile_seconds, queries, writes, .. } =
             row.change;
         format!(

@@ -75,8 +75,8 @@ async fn us1_2_api_key_appears_only_as_variable() {
     assert_eq!(resolved["message"], "Resolved 2 secret references");
 
     // NFR-003: nothing that can be read without access to Secrets contains the value.
-    let maps = ns.all::<ConfigMap>().list(&ListParams::default()).await.unwrap();
-    let events = ns.all::<Event>().list(&ListParams::default()).await.unwrap();
+    let maps = ns.api::<ConfigMap>().list(&ListParams::default()).await.unwrap();
+    let events = ns.api::<Event>().list(&ListParams::default()).await.unwrap();
     let log = ns.env.operator.log().text();
     assert!(log.contains(ns.name()), "the log mentions this namespace");
     for (what, text) in [
@@ -85,7 +85,7 @@ async fn us1_2_api_key_appears_only_as_variable() {
         ("the object", object.to_string()),
         ("the Deployment", server.0.to_string()),
         ("the log", log),
-        ("standard error", ns.env.operator.complaint()),
+        ("standard error", ns.env.operator.stderr()),
     ] {
         assert!(!text.contains(value), "{what} contains the value of a Secret");
     }

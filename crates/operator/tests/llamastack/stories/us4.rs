@@ -28,7 +28,7 @@ async fn us4_1_postgres_password_is_in_no_file() {
     assert_eq!((&from["name"], &from["key"]), (&json!("db"), &json!("dsn")));
     assert_eq!(server.volume("storage-env")["emptyDir"]["medium"], "Memory");
     assert!(server.command().contains(". /run/steersman/storage.env"), "{}", server.command());
-    let maps = ns.all::<ConfigMap>().list(&ListParams::default()).await.unwrap();
+    let maps = ns.api::<ConfigMap>().list(&ListParams::default()).await.unwrap();
     assert!(!json!(maps.items).to_string().contains("hush-7719") && !server.0.to_string().contains("hush-7719"));
 }
 

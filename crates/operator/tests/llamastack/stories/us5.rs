@@ -22,7 +22,7 @@ async fn us5_1_expose_creates_ingress_without_host() {
     assert_eq!(object["status"]["routeURL"], "", "the Ingress has no address yet");
 
     let address = json!({ "status": { "loadBalancer": { "ingress": [{ "hostname": "lb.example.com" }] } } });
-    let ingresses = ns.all::<Ingress>();
+    let ingresses = ns.api::<Ingress>();
     ingresses.patch_status("stack-ingress", &PatchParams::default(), &Patch::Merge(address)).await.unwrap();
     ns.wait_for("the address is reported", |object| object["status"]["routeURL"] == "http://lb.example.com").await;
 }

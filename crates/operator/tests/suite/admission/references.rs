@@ -14,7 +14,7 @@ fn with_secret(name: &str, key: &str) -> Value {
 
 async fn create_secret(env: &AdmissionEnv, name: &str) {
     let secret: Secret = object(json!({ "metadata": { "name": name }, "stringData": { "token": "hush-hush" } }));
-    env.namespace.all::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+    env.namespace.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
 }
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn only_added_references_are_checked() {
     env.apply(&with_secret("creds", "token"), &[]).await.ok();
 
     // The Secret is deleted. The object can still be changed, unless the change adds another missing reference.
-    env.namespace.all::<Secret>().delete("creds", &DeleteParams::default()).await.unwrap();
+    env.namespace.api::<Secret>().delete("creds", &DeleteParams::default()).await.unwrap();
     let mut changed = with_secret("creds", "token");
     changed["spec"]["workload"] = json!({ "replicas": 2 });
     env.apply(&changed, &[]).await.ok();
@@ -65,7 +65,7 @@ async fn setting_turns_missing_references_into_warnings() {
 async fn foreign_config_map_is_visible_only_with_label() {
     let Some(env) = AdmissionEnv::start("config-maps", &[]).await else { return };
     let elsewhere = env.cluster().namespace("elsewhere").await.unwrap();
-    let maps: Api<ConfigMap> = elsewhere.all();
+    let maps: Api<ConfigMap> = elsewhere.api();
     for (name, labels) in [("closed", json!({})), ("open", json!({ "llamastack.io/watch": "true" }))] {
         let data = json!({ "ca-bundle.crt": "x", "config.yaml": "y" });
         let map: ConfigMap = object(json!({ "metadata": { "name": name, "labels": labels }, "data": data }));

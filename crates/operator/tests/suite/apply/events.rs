@@ -3,7 +3,7 @@
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use steersman_reconcile::Event;
 use steersman_runtime::apply::Recorder;
-use steersman_testkit::cut::Cut;
+use steersman_testkit::fault_injection::CallFault;
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn warning(message: &str) -> Event {
 }
 
 async fn list_events(namespace: &Namespace) -> Vec<(String, i32)> {
-    let events = namespace.all::<KubeEvent>().list(&ListParams::default()).await.unwrap();
+    let events = namespace.api::<KubeEvent>().list(&ListParams::default()).await.unwrap();
     let summarize = |event: KubeEvent| (event.note.unwrap_or_default(), event.series.map_or(1, |series| series.count));
     let mut notes: Vec<_> = events.into_iter().map(summarize).collect();
     notes.sort();
@@ -21,7 +21,7 @@ async fn list_events(namespace: &Namespace) -> Vec<(String, i32)> {
 
 #[tokio::test]
 async fn repeated_event_is_counted_changed_one_is_new() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("events").await.unwrap();
     let owner = owner(&namespace).await;
     let admin = cluster.admin().await.unwrap();
@@ -37,8 +37,10 @@ async fn repeated_event_is_counted_changed_one_is_new() {
     let next = Recorder::new(server(cluster, admin.clone()), "steersman/llsd", "steersman-1");
     next.publish(&owner, &warning("no image a")).await;
     assert_eq!(total(list_events(&namespace).await), 4);
-    let cut = Cutter::at(1, Cut::NotSent).then_gone().around(&admin);
-    Recorder::new(server(cluster, cut), "steersman/llsd", "steersman-2").publish(&owner, &warning("lost")).await;
+    let unreachable = FaultInjector::fail_call(1, CallFault::NotSent).then_unreachable().wrap(&admin);
+    Recorder::new(server(cluster, unreachable), "steersman/llsd", "steersman-2")
+        .publish(&owner, &warning("lost"))
+        .await;
     assert_eq!(total(list_events(&namespace).await), 4, "a lost event fails no reconcile");
 
     recorder.publish(&owner, &warning(&"ä".repeat(3000))).await;

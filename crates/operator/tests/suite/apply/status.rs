@@ -29,7 +29,7 @@ spec:
 
 #[tokio::test]
 async fn status_write_needs_the_observed_version() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("status").await.unwrap();
     namespace.apply(WIDGETS).await.unwrap();
     let admin = cluster.admin().await.unwrap();
@@ -49,8 +49,8 @@ async fn status_write_needs_the_observed_version() {
         uid: created.uid().unwrap(),
         legacy: None,
     };
-    let counter = Cutter::counting();
-    let server = server(cluster, counter.around(&admin));
+    let counter = FaultInjector::without_fault();
+    let server = server(cluster, counter.wrap(&admin));
     let write = async |current: &DynamicObject, status: Value| {
         let version = current.resource_version().unwrap();
         let stored = Stored { resource_version: &version, status: current.data.get("status") };
@@ -69,7 +69,7 @@ async fn status_write_needs_the_observed_version() {
         json!({ "spec": { "size": 3 }, "status": { "phase": "Ready" } }),
         "old fields are removed"
     );
-    let before = counter.calls();
+    let before = counter.call_count();
     assert_eq!(write(&current, json!({ "phase": "Ready", "note": null })).await, Ok(StatusWrite::Unchanged));
-    assert_eq!(counter.calls(), before);
+    assert_eq!(counter.call_count(), before);
 }

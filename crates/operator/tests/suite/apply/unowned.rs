@@ -20,21 +20,21 @@ fn shared_account() -> Vec<WriteOp> {
 
 #[tokio::test]
 async fn unowned_object_has_no_owner_reference() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("free").await.unwrap();
     let owner = owner(&namespace).await;
     assert_eq!(write_count(apply_writes(cluster, &namespace, &owner, shared_account()).await), 1);
-    let created = namespace.all::<ServiceAccount>().get("shared-sa").await.unwrap();
+    let created = namespace.api::<ServiceAccount>().get("shared-sa").await.unwrap();
     assert!(created.owner_references().is_empty());
     assert_eq!(apply_writes(cluster, &namespace, &owner, shared_account()).await, Outcome::default());
 }
 
 #[tokio::test]
 async fn unowned_object_without_labels_is_refused() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("free-foreign").await.unwrap();
     let owner = owner(&namespace).await;
-    let accounts = namespace.all::<ServiceAccount>();
+    let accounts = namespace.api::<ServiceAccount>();
     let foreign: ServiceAccount = object(json!({ "metadata": { "name": "shared-sa", "labels": { "team": "a" } } }));
     let foreign = accounts.create(&PostParams::default(), &foreign).await.unwrap();
     let failure = apply_writes(cluster, &namespace, &owner, shared_account()).await.failure.unwrap();
@@ -69,7 +69,7 @@ async fn unowned_object_without_labels_is_refused() {
 
 #[tokio::test]
 async fn conflicting_object_is_replaced_by_uid() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("successor").await.unwrap();
     let owner = owner(&namespace).await;
     let binding = |role: &str| {
@@ -77,7 +77,7 @@ async fn conflicting_object_is_replaced_by_uid() {
             "metadata": { "name": "b", "labels": labels() },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role } })
     };
-    let bindings = namespace.all::<RoleBinding>();
+    let bindings = namespace.api::<RoleBinding>();
     let old = bindings.create(&PostParams::default(), &object(binding("view"))).await.unwrap();
     let kind = GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding");
     let client = cluster.admin().await.unwrap();
@@ -106,10 +106,10 @@ async fn conflicting_object_is_replaced_by_uid() {
 
 #[tokio::test]
 async fn owner_patch_needs_the_observed_version() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("own").await.unwrap();
     let owner = owner(&namespace).await;
-    let maps = namespace.all::<ConfigMap>();
+    let maps = namespace.api::<ConfigMap>();
     let version = maps.get("starter").await.unwrap().resource_version();
     let annotate =
         |text: &str| plan(vec![WriteOp::PatchOwner(json!({ "metadata": { "annotations": { "found": text } } }))]);
@@ -124,7 +124,7 @@ async fn owner_patch_needs_the_observed_version() {
 
 #[tokio::test]
 async fn unserved_kind_is_reported_with_remedy() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("unserved").await.unwrap();
     let owner = owner(&namespace).await;
     let graph = json!({ "apiVersion": "steersman.example/v1", "kind": "Graph", "metadata": { "name": "g" } });

@@ -11,14 +11,14 @@ use steersman::certs::{Certificates, SECRET, check};
 use steersman::webhooks::endpoint::Reach;
 use steersman_runtime::leader::Fence;
 use steersman_runtime::serve::health::Readiness;
-use steersman_testkit::{Flavour, shared, wait};
+use steersman_testkit::{Flavour, shared_cluster, wait};
 use tokio_util::sync::CancellationToken;
 
 use crate::server::server;
 
 #[tokio::test]
 async fn certificate_is_replaced_before_it_expires() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("clock").await.unwrap();
     let server = server(cluster, cluster.admin().await.unwrap());
     let reach = Reach { namespace: namespace.name().into(), service: "nobody-names-it".into(), url: None };
@@ -33,11 +33,11 @@ async fn certificate_is_replaced_before_it_expires() {
     let following = tokio::spawn(async move { certificates.follow().await });
 
     let certificate = |secret: &Secret| secret.data.as_ref().unwrap()["tls.crt"].clone();
-    let secrets = || namespace.all::<Secret>();
-    let mut last = wait::until(secrets(), SECRET, "exists", wait::LIMIT, |_| true).await.unwrap();
+    let secrets = || namespace.api::<Secret>();
+    let mut last = wait::until(secrets(), SECRET, "exists", wait::TIMEOUT, |_| true).await.unwrap();
     for _ in 0..2 {
         let replaced = |secret: &Secret| certificate(secret) != certificate(&last);
-        let next = wait::until(secrets(), SECRET, "holds another", wait::LIMIT, replaced).await.unwrap();
+        let next = wait::until(secrets(), SECRET, "holds another", wait::TIMEOUT, replaced).await.unwrap();
         let text = |name: &str| String::from_utf8(next.data.as_ref().unwrap()[name].0.clone()).unwrap();
         let bundle = [text("ca.crt")];
         check::verify(&text("tls.crt"), &bundle, &reach.names(), Timestamp::now()).unwrap();

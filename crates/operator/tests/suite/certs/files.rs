@@ -17,7 +17,7 @@ use steersman::installation::NAMESPACE;
 use steersman_testkit::wait;
 
 use super::WebhookEnv;
-use crate::process::operator::Operator;
+use crate::process::operator::OperatorProcess;
 
 fn generate_pair() -> CertificatePair {
     generate(&["127.0.0.1".to_owned()], Duration::from_secs(3600), Timestamp::now()).unwrap()
@@ -41,7 +41,7 @@ fn mount(folder: &Path, generation: usize, pair: &CertificatePair) {
 }
 
 /// The HTTP status of a conversion request from a client that trusts only the CA of `pair`. None if the request fails.
-async fn convert_status(operator: &Operator, pair: &CertificatePair) -> Option<u16> {
+async fn convert_status(operator: &OperatorProcess, pair: &CertificatePair) -> Option<u16> {
     let mut config = Config::new(operator.address("webhook")?.parse().unwrap());
     let ca = CertificateDer::from_pem_slice(pair.ca().unwrap().as_bytes()).unwrap();
     config.root_cert = Some(vec![ca.to_vec()]);
@@ -58,7 +58,7 @@ async fn certificate_directory_is_served_without_a_secret() {
     let path = folder.path().to_str().unwrap();
     let operator = env.start("alone", &["--webhook-certificate-directory", path]).await;
     operator
-        .until_said("cannot load a certificate from the folder of --webhook-certificate-directory; retrying every 2 s")
+        .wait_for_log("cannot load a certificate from the folder of --webhook-certificate-directory; retrying every 2 s")
         .await;
     let (status, body) = operator.health("/readyz").await.unwrap();
     assert_eq!(status, 503);

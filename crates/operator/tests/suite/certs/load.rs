@@ -10,7 +10,7 @@ use steersman_testkit::{object, wait};
 use tokio::task::JoinSet;
 
 use super::WebhookEnv;
-use crate::schemas::resource;
+use crate::schemas::api_resource;
 
 /// Users that send requests until [`LoadGenerator::stop`].
 pub struct LoadGenerator {
@@ -42,7 +42,7 @@ impl LoadGenerator {
         let mut users = JoinSet::new();
         for family in families {
             let objects = |version| -> Api<DynamicObject> {
-                Api::namespaced_with(env.admin.clone(), namespace.name(), &resource(*family, version))
+                Api::namespaced_with(env.admin.clone(), namespace.name(), &api_resource(*family, version))
             };
             let (old, new) = (objects(family.served_versions()[0]), objects(family.storage_version()));
             let first: DynamicObject = object(manifest(*family, "first"));

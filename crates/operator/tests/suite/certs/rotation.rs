@@ -92,13 +92,13 @@ async fn new_leader_continues_an_interrupted_rotation() {
     let begun = env.wait_for_secret("holds a successor", |data| data.contains_key("next.crt")).await;
     assert_eq!(env.wait_until_trusted(Family::Llsd).await, begun["ca.crt"]);
     leader.signal(Signal::KILL);
-    env.installation.hold_on().await;
+    env.installation.extend_lease().await;
 
     let successor = env.start("successor", &SHORT_LIFETIME).await;
     successor.until_answer("/readyz", 200).await;
-    successor.until_said("waiting for the lease").await;
+    successor.wait_for_log("waiting for the lease").await;
     assert!(env.secret().await.contains_key("next.crt"), "a standby does not rotate");
-    env.installation.let_go().await;
+    env.installation.release_lease().await;
     env.installation.until_led_by("successor").await;
     let ended = env.wait_for_secret("holds the successor alone", |data| !data.contains_key("next.crt")).await;
     assert_eq!(ended["tls.crt"], begun["next.crt"], "the successor that the dead leader made");

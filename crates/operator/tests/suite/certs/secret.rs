@@ -45,7 +45,7 @@ async fn broken_secret_is_restored_without_failed_requests() {
     let (answered, failed) = load.stop().await;
     println!("{answered} requests, {} failed", failed.len());
     assert_eq!(failed, Vec::<String>::new());
-    assert!(operator.said("replacing the webhook certificate, because its Secret cannot be used"));
+    assert!(operator.has_logged("replacing the webhook certificate, because its Secret cannot be used"));
     assert!(!operator.log().contains("nonsense"), "content of the Secret is in the log");
     operator.assert_log_is_json();
     env.uninstall(Family::Llsd).await;
@@ -67,7 +67,7 @@ async fn operator_starts_with_a_corrupted_secret() {
     assert_eq!(ca_count(&secret.data.unwrap()["ca.crt"]), 1);
     assert_eq!(secret.metadata.labels.unwrap()["kept"], "yes", "labels of other tools stay");
     assert!(
-        operator.said("replacing the webhook certificate, because its Secret cannot be used"),
+        operator.has_logged("replacing the webhook certificate, because its Secret cannot be used"),
         "{}",
         operator.log()
     );

@@ -8,7 +8,7 @@ use steersman_api::Family;
 use steersman_testkit::object;
 
 use super::env::CrdEnv;
-use crate::schemas::{self, resource};
+use crate::schemas::{self, api_resource};
 
 #[tokio::test]
 async fn crds_apply_is_idempotent() {
@@ -92,9 +92,9 @@ async fn missing_rights_are_listed() {
 #[tokio::test]
 async fn unknown_stored_version_blocks_the_apply() {
     let Some(env) = CrdEnv::start().await else { return };
-    let mut foreign = schemas::only(Family::Llsd, "v1alpha1");
+    let mut foreign = schemas::single_version_crd(Family::Llsd, "v1alpha1");
     foreign.spec.versions[0].name = "v1".to_owned();
-    schemas::install(&env.admin, &foreign, &resource(Family::Llsd, "v1")).await;
+    schemas::install_crd(&env.admin, &foreign, &api_resource(Family::Llsd, "v1")).await;
     let before = env.crd(Family::Llsd).await;
     let output = env.steersman(&["llsd", "--apply"]).one_line_failure();
     assert!(output.contains("may have objects stored as v1, a version that Steersman does not support"), "{output}");
@@ -108,14 +108,14 @@ async fn unknown_stored_version_blocks_the_apply() {
 async fn helm_crd_and_first_generation_objects_are_noted() {
     let Some(env) = CrdEnv::start().await else { return };
     let namespace = env.cluster.namespace("generation-a").await.unwrap();
-    let mut first = serde_json::to_value(schemas::only(Family::Va, "v1alpha1")).unwrap();
+    let mut first = serde_json::to_value(schemas::single_version_crd(Family::Va, "v1alpha1")).unwrap();
     first["metadata"]["annotations"] =
         json!({ "meta.helm.sh/release-name": "wva", "meta.helm.sh/release-namespace": "autoscaler" });
     let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     first["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = open;
     let first: CustomResourceDefinition = object(first);
-    let served = resource(Family::Va, "v1alpha1");
-    schemas::install(&env.admin, &first, &served).await;
+    let served = api_resource(Family::Va, "v1alpha1");
+    schemas::install_crd(&env.admin, &first, &served).await;
     let profile = json!({ "accelerators": [{ "acc": "A100", "accCount": 1, "maxBatchSize": 8 }] });
     let old: DynamicObject = object(json!({ "apiVersion": "llmd.ai/v1alpha1", "kind": "VariantAutoscaling",
         "metadata": { "name": "old" },

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use steersman::crds::migrate::{Migration, migrate};
 use steersman::crds::{TargetFlags, apply, detach};
 use steersman_api::Family;
-use steersman_testkit::cut::{Crashes, Cut, crash_everywhere};
+use steersman_testkit::fault_injection::{CallFault, SweepReport, crash_at_every_call};
 use steersman_testkit::{Namespace, wait};
 
 use super::env::CrdEnv;
@@ -18,8 +18,8 @@ use super::env::CrdEnv;
 const NAMES: [&str; 2] = ["a", "b"];
 
 /// A crash before and after a call, and a refused call. A run takes seconds because the CRD changes several times, so the
-/// other faults of `Cut::ALL` are left out.
-const CUTS: [Cut; 3] = [Cut::NotSent, Cut::AnswerLost, Cut::Status(409)];
+/// other faults of `CallFault::ALL` are left out.
+const FAULTS: [CallFault; 3] = [CallFault::NotSent, CallFault::ResponseLost, CallFault::Status(409)];
 
 /// Stores two new objects in v1alpha1. The CRD of the run before is kept, because the API server needs seconds to delete it.
 async fn store_old_objects(env: &CrdEnv, namespace: &Namespace) -> Result<()> {
@@ -80,18 +80,18 @@ async fn snapshot(env: &CrdEnv, namespace: &Namespace) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-fn check(crashes: &Crashes, calls: usize) {
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
-    assert_eq!((crashes.calls, crashes.runs), (calls, calls * CUTS.len()));
+fn check(crashes: &SweepReport, calls: usize) {
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
+    assert_eq!((crashes.calls, crashes.runs), (calls, calls * FAULTS.len()));
 }
 
 #[tokio::test]
 async fn migration_recovers_from_a_fault_anywhere() {
     let Some(env) = CrdEnv::start().await else { return };
-    let crashes = crash_everywhere(
+    let crashes = crash_at_every_call(
         env.cluster,
         "crash-migrate",
-        &CUTS,
+        &FAULTS,
         async |namespace: &Namespace| attach_with_old_objects(&env, namespace).await,
         async |client, _: &Namespace, ()| match migrate(&env.server(client), Family::Dgdr).await? {
             Migration::Incomplete(left) => anyhow::bail!("{left}"),
@@ -106,10 +106,10 @@ async fn migration_recovers_from_a_fault_anywhere() {
 #[tokio::test]
 async fn detach_recovers_from_a_fault_anywhere() {
     let Some(env) = CrdEnv::start().await else { return };
-    let crashes = crash_everywhere(
+    let crashes = crash_at_every_call(
         env.cluster,
         "crash-detach",
-        &CUTS,
+        &FAULTS,
         async |namespace: &Namespace| attach_with_old_objects(&env, namespace).await,
         async |client, _: &Namespace, ()| {
             detach(&env.server(client), &[Family::Dgdr], &TargetFlags::default(), &mut |_| {}).await?;
@@ -129,10 +129,10 @@ async fn apply_recovers_from_a_fault_anywhere() {
     let target = WebhookClientConfig { url: Some(env.converter.url.clone()), ..WebhookClientConfig::default() };
     let bundle = Some(ByteString(env.converter.authority.clone().into_bytes()));
     let given = TargetFlags { target: Some(target), bundle };
-    let crashes = crash_everywhere(
+    let crashes = crash_at_every_call(
         env.cluster,
         "crash-apply",
-        &CUTS,
+        &FAULTS,
         async |namespace: &Namespace| {
             store_old_objects(&env, namespace).await?;
             // Remove the annotation of the run before.

@@ -9,11 +9,11 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_runtime::client::Server;
-use steersman_testkit::{Cluster, Flavour, Turn, object, turn, wait};
+use steersman_testkit::{Cluster, ExclusiveCluster, Flavour, exclusive_cluster, object, wait};
 
 use super::converter::Converter;
 use crate::command::{self, CommandOutput, output_of};
-use crate::schemas::{self, resource, uninstall};
+use crate::schemas::{self, api_resource, uninstall_crd};
 use crate::server::server;
 
 pub struct CrdEnv {
@@ -21,19 +21,19 @@ pub struct CrdEnv {
     pub admin: Client,
     pub converter: Converter,
     folder: tempfile::TempDir,
-    _turn: Turn,
+    _exclusive: ExclusiveCluster,
 }
 
 impl CrdEnv {
     /// Waits for exclusive use of the cluster and removes our CRDs. None if there is no cluster.
     pub async fn start() -> Option<Self> {
-        let turn = turn(Flavour::Bare).await?;
-        let cluster = turn.cluster;
+        let exclusive = exclusive_cluster(Flavour::Bare).await?;
+        let cluster = exclusive.cluster;
         let admin = cluster.admin().await.unwrap();
         let converter = Converter::start();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("ca.pem"), &converter.authority).unwrap();
-        let env = Self { cluster, admin, converter, folder, _turn: turn };
+        let env = Self { cluster, admin, converter, folder, _exclusive: exclusive };
         env.remove_crds().await;
         Some(env)
     }
@@ -47,7 +47,7 @@ impl CrdEnv {
             let no_conversion = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
             self.crds().patch(family.crd_name(), &PatchParams::default(), &Patch::Merge(no_conversion)).await.unwrap();
             self.delete_objects(family).await;
-            uninstall(&self.admin, family).await;
+            uninstall_crd(&self.admin, family).await;
         }
     }
 
@@ -56,7 +56,7 @@ impl CrdEnv {
         let crd = self.crd(family).await;
         let versions = crd["spec"]["versions"].as_array().unwrap();
         let storage = versions.iter().find(|version| version["storage"] == true).unwrap()["name"].as_str().unwrap();
-        let all: Api<DynamicObject> = Api::all_with(self.admin.clone(), &resource(family, storage));
+        let all: Api<DynamicObject> = Api::all_with(self.admin.clone(), &api_resource(family, storage));
         // The API server takes a moment to notice that conversion is switched off.
         let listed = wait::eventually("objects are listed", async || all.list(&ListParams::default()).await.ok());
         let mut namespaces = BTreeSet::new();
@@ -114,12 +114,12 @@ impl CrdEnv {
 
     /// Installs the CRD with v1alpha1 only.
     pub async fn install_first_version(&self, family: Family) {
-        let old = schemas::only(family, "v1alpha1");
-        schemas::install(&self.admin, &old, &resource(family, "v1alpha1")).await;
+        let old = schemas::single_version_crd(family, "v1alpha1");
+        schemas::install_crd(&self.admin, &old, &api_resource(family, "v1alpha1")).await;
     }
 
     pub fn objects(&self, family: Family, version: &str, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.admin.clone(), namespace, &resource(family, version))
+        Api::namespaced_with(self.admin.clone(), namespace, &api_resource(family, version))
     }
 
     /// Creates a request of v1alpha1.

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use steersman::crds::migrate::{MigrateError, Migration, keep, migrate};
 use steersman::{installation, rbac};
 use steersman_api::Family;
-use steersman_testkit::cut::{Cut, Cutter};
+use steersman_testkit::fault_injection::{CallFault, FaultInjector};
 use steersman_testkit::{apply, object, skip, wait};
 use tokio_util::sync::CancellationToken;
 
 use super::converter::BROKEN_ANNOTATION;
 use super::env::CrdEnv;
-use crate::schemas::{self, resource};
+use crate::schemas::{self, api_resource};
 
 /// A client with the rights of the shipped manifests only.
 async fn account(env: &CrdEnv) -> Client {
-    apply::manifests(&env.admin, None, &rbac::manifests().unwrap()).await.unwrap();
+    apply::apply_manifests(&env.admin, None, &rbac::manifests().unwrap()).await.unwrap();
     let client = env.cluster.service_account(installation::NAMESPACE, installation::NAME).await.unwrap();
     for family in [Family::Llsd, Family::Dgdr] {
         let status = format!("{}/status", family.plural());
@@ -40,19 +40,19 @@ async fn wait_for_one_stored_version(env: &CrdEnv, family: Family) {
         let stored = crd.status.as_ref().and_then(|status| status.stored_versions.clone());
         stored.as_deref() == Some(&[family.storage_version().to_owned()])
     };
-    wait::until(crds, family.crd_name(), "stores one version", wait::LIMIT, one).await.unwrap();
+    wait::until(crds, family.crd_name(), "stores one version", wait::TIMEOUT, one).await.unwrap();
 }
 
 /// The user starts with the CRD that the upstream project publishes.
 #[tokio::test]
 async fn leader_migrates_objects_of_published_crd() {
-    let Some(crd) = schemas::published() else {
+    let Some(crd) = schemas::published_crd() else {
         return skip::skip("the move from the published CRD", "no upstream files");
     };
     let Some(env) = CrdEnv::start().await else { return };
     let namespace = env.cluster.namespace("published").await.unwrap();
-    let (old, family) = (resource(Family::Llsd, "v1alpha1"), Family::Llsd);
-    schemas::install(&env.admin, &crd, &old).await;
+    let (old, family) = (api_resource(Family::Llsd, "v1alpha1"), Family::Llsd);
+    schemas::install_crd(&env.admin, &crd, &old).await;
     let names = ["a", "b", "c"];
     for name in names {
         let stack: DynamicObject = object(json!({ "apiVersion": "llamastack.io/v1alpha1",
@@ -105,13 +105,13 @@ async fn migration_of_many_objects_changes_none() {
 
     // The list expires (410) at its second page, after one call for the CRD, one for the first page and 100 for its objects.
     // The migration starts it again.
-    let cutter = Cutter::at(1 + 1 + 100 + 1, Cut::Status(410)).with_reads();
-    let server = env.server(cutter.around(&account(&env).await));
+    let injector = FaultInjector::fail_call(1 + 1 + 100 + 1, CallFault::Status(410)).include_reads();
+    let server = env.server(injector.wrap(&account(&env).await));
     let migrated = migrate(&server, family).await.unwrap();
     assert!(matches!(migrated, Migration::Done { objects: OBJECT_COUNT, .. }), "{migrated:?}");
-    assert!(cutter.hit());
+    assert!(injector.has_fired());
     assert_eq!(
-        cutter.calls(),
+        injector.call_count(),
         1 + 1 + 100 + 1 + 12 + OBJECT_COUNT + 2,
         "all pages again, then the CRD is read and its status written"
     );
@@ -124,10 +124,10 @@ async fn migration_of_many_objects_changes_none() {
         assert_ne!(before.resource_version(), after.resource_version(), "the object was written");
     }
 
-    let counter = Cutter::counting();
-    let settled = migrate(&env.server(counter.around(&env.admin)), family).await.unwrap();
+    let counter = FaultInjector::without_fault();
+    let settled = migrate(&env.server(counter.wrap(&env.admin)), family).await.unwrap();
     assert!(matches!(settled, Migration::NotNeeded), "{settled:?}");
-    assert_eq!(counter.calls(), 0, "a settled migration makes no call");
+    assert_eq!(counter.call_count(), 0, "a settled migration makes no call");
     env.remove_crds().await;
 }
 
@@ -168,11 +168,11 @@ async fn migration_without_a_converter_is_refused() {
     env.attach(&["dgdr"]).ok_without_stderr();
     let no_conversion = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
     env.crds().patch(family.crd_name(), &PatchParams::default(), &Patch::Merge(no_conversion)).await.unwrap();
-    let counter = Cutter::counting();
-    let refused = migrate(&env.server(counter.around(&env.admin)), family).await.unwrap_err();
+    let counter = FaultInjector::without_fault();
+    let refused = migrate(&env.server(counter.wrap(&env.admin)), family).await.unwrap_err();
     assert!(matches!(refused, MigrateError::NotConverted { .. }), "{refused}");
     assert!(refused.to_string().contains("attach the webhook with `steersman crds --apply`"), "{refused}");
-    assert_eq!(counter.calls(), 0);
+    assert_eq!(counter.call_count(), 0);
     let current = env.objects(family, "v1alpha1", namespace.name()).get("a").await.unwrap();
     assert_eq!(current.resource_version(), created.resource_version());
     env.remove_crds().await;

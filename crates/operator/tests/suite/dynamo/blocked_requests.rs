@@ -17,7 +17,7 @@ async fn missing_pvc_keeps_request_pending() {
     assert!(message.contains("model cache PVC models not found in namespace"), "{message}");
     let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": "models" }, "spec": {
         "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }));
-    test.namespace.all().create(&PostParams::default(), &claim).await.unwrap();
+    test.namespace.api().create(&PostParams::default(), &claim).await.unwrap();
     test.settle().await;
     assert_eq!(test.phase_and_message().await.0, "Profiling");
 }
@@ -44,7 +44,7 @@ async fn image_pull_error_is_reported_until_resolved() {
 #[tokio::test]
 async fn foreign_job_is_untouched_and_reported() {
     let Some(test) = TestNamespace::new("foreign-job", spec(json!({}))).await else { return };
-    let jobs = test.namespace.all::<Job>();
+    let jobs = test.namespace.api::<Job>();
     let container = json!({ "name": "a", "image": "b" });
     let foreign: Job = object(json!({ "metadata": { "name": "profile-qwen" }, "spec": { "template": {
         "spec": { "restartPolicy": "Never", "containers": [container] } } } }));
@@ -65,7 +65,7 @@ async fn unlabelled_service_account_is_not_adopted() {
     let (Some((cluster, admin)), prefix) = (cluster_with_crds().await, "account") else { return };
     let namespace = cluster.namespace(prefix).await.unwrap();
     let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
-    namespace.all().create(&PostParams::default(), &account).await.unwrap();
+    namespace.api().create(&PostParams::default(), &account).await.unwrap();
     create(&admin, namespace.name(), spec(json!({}))).await.unwrap();
     let test = TestNamespace { cluster, admin, namespace };
     let mut error = None;
@@ -84,7 +84,7 @@ async fn unlabelled_service_account_is_not_adopted() {
         "the message must say what to do: {message}"
     );
     let labels = Patch::Merge(json!({ "metadata": { "labels": names::account_labels() } }));
-    let accounts = test.namespace.all::<ServiceAccount>();
+    let accounts = test.namespace.api::<ServiceAccount>();
     accounts.patch(names::SERVICE_ACCOUNT, &PatchParams::default(), &labels).await.unwrap();
     test.settle().await;
     assert_eq!(test.phase_and_message().await.0, "Profiling");
@@ -105,9 +105,9 @@ async fn v1alpha1_annotations_are_awaited_and_mounted() {
     }
     let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": "results" }, "spec": {
         "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }));
-    test.namespace.all().create(&PostParams::default(), &claim).await.unwrap();
+    test.namespace.api().create(&PostParams::default(), &claim).await.unwrap();
     let map: ConfigMap = object(json!({ "metadata": { "name": "mine" }, "data": { "base.yaml": "{}" } }));
-    test.namespace.all().create(&PostParams::default(), &map).await.unwrap();
+    test.namespace.api().create(&PostParams::default(), &map).await.unwrap();
     test.settle().await;
     assert_eq!(test.phase_and_message().await.0, "Profiling");
     let volumes = json!(test.job().await.spec.unwrap().template.spec.unwrap().volumes);
@@ -126,7 +126,7 @@ async fn uncached_result_counts_after_job_ended() {
         test.deliver_output(json!({ "phase": "GeneratingDGD" })).await;
         test.settle().await;
         if gone {
-            let jobs = test.namespace.all::<Job>();
+            let jobs = test.namespace.api::<Job>();
             jobs.delete("profile-qwen", &DeleteParams::background()).await.unwrap();
             wait::until_gone(jobs, "profile-qwen").await.unwrap();
         } else {
@@ -135,13 +135,15 @@ async fn uncached_result_counts_after_job_ended() {
         let cache = Arc::new(Cache::new(reconciler().children()));
         let server = server(test.cluster, test.admin.clone());
         cache.fill(&server, &Scope::Namespace(test.namespace.name().to_owned())).await.unwrap();
-        test.deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
-            .await;
+        test.deliver_output(
+            json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": SAMPLE_RESULT }),
+        )
+        .await;
         let context = ReconcileContext { cache, ..ReconcileContext::new(&reconciler(), server, "test") };
         reconcile(&reconciler(), &context, &test.request().await).await.unwrap();
         test.settle().await;
         assert_eq!(test.phase_and_message().await.0, "Deploying", "gone: {gone}");
-        let job = test.namespace.all::<Job>().get_opt("profile-qwen").await.unwrap();
+        let job = test.namespace.api::<Job>().get_opt("profile-qwen").await.unwrap();
         assert_eq!(job.is_some(), !gone, "a second Job must not be created");
     }
 }

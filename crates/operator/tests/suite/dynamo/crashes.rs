@@ -7,15 +7,18 @@ use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Resource;
 use kube::api::{ApiResource, DeleteParams, ListParams};
-use steersman_testkit::cut::{Calls, Crashes, Cut, crash_everywhere_and, stale_everywhere};
+use steersman_testkit::fault_injection::{
+    CallFault, CountedCalls, SweepReport, crash_at_every_call_with_invariant, stale_view_at_every_reconcile,
+};
 
 use super::*;
 
 /// Process deaths: before a write, or after it and before its response.
-const CRASHES: [Cut; 2] = [Cut::NotSent, Cut::AnswerLost];
+const CRASHES: [CallFault; 2] = [CallFault::NotSent, CallFault::ResponseLost];
 
 /// Process deaths and failed calls: a conflict, a server error, a timeout.
-const FAULTS: [Cut; 5] = [Cut::NotSent, Cut::AnswerLost, Cut::Status(409), Cut::Status(500), Cut::Timeout];
+const FAULTS: [CallFault; 5] =
+    [CallFault::NotSent, CallFault::ResponseLost, CallFault::Status(409), CallFault::Status(500), CallFault::Timeout];
 
 async fn list_all(client: &Client, namespace: &str, resource: &ApiResource) -> Result<Vec<Value>> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
@@ -33,8 +36,8 @@ async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> 
         of::<ConfigMap>(),
         of::<ServiceAccount>(),
         of::<RoleBinding>(),
-        resource(Family::Dgd, VERSION),
-        resource(Family::Dgdr, VERSION),
+        api_resource(Family::Dgd, VERSION),
+        api_resource(Family::Dgdr, VERSION),
     ];
     let mut objects = Vec::new();
     for kind in kinds {
@@ -49,7 +52,7 @@ struct UniqueObjects(Mutex<HashMap<(String, String), String>>);
 
 impl UniqueObjects {
     async fn check(&self, client: &Client, namespace: &Namespace) -> Result<()> {
-        for kind in [ApiResource::erase::<Job>(&()), resource(Family::Dgd, VERSION)] {
+        for kind in [ApiResource::erase::<Job>(&()), api_resource(Family::Dgd, VERSION)] {
             for object in list_all(client, namespace.name(), &kind).await? {
                 let (name, uid) = (&object["metadata"]["name"], object["metadata"]["uid"].to_string());
                 let key = (namespace.name().to_owned(), format!("{} {name}", kind.kind));
@@ -64,15 +67,15 @@ impl UniqueObjects {
 /// Reconciles the request from `prepare` with each of `faults` at each write.
 async fn run_with_faults(
     prefix: &str,
-    faults: &[Cut],
+    faults: &[CallFault],
     prepare: impl AsyncFn(&RequestFixture<'_>) -> Result<()>,
-) -> Option<Crashes> {
+) -> Option<SweepReport> {
     let (cluster, admin) = cluster_with_crds().await?;
     let unique = UniqueObjects::default();
-    let crashes = crash_everywhere_and(
+    let crashes = crash_at_every_call_with_invariant(
         cluster,
         prefix,
-        (Calls::Writes, faults),
+        (CountedCalls::Writes, faults),
         async |namespace: &Namespace| {
             let fixture = RequestFixture { cluster, admin: &admin, namespace };
             prepare(&fixture).await?;
@@ -83,7 +86,7 @@ async fn run_with_faults(
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
     );
     let crashes = crashes.await.unwrap();
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
     Some(crashes)
 }
 
@@ -122,14 +125,16 @@ impl RequestFixture<'_> {
     async fn profile(&self, overrides: Value) -> Result<()> {
         self.create_request(overrides).await?;
         self.settle().await?;
-        self.deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
-            .await?;
+        self.deliver_output(
+            json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": SAMPLE_RESULT }),
+        )
+        .await?;
         self.complete_job().await;
         Ok(())
     }
 
     fn graphs(&self) -> Api<DynamicObject> {
-        Api::namespaced_with(self.admin.clone(), self.namespace.name(), &resource(Family::Dgd, VERSION))
+        Api::namespaced_with(self.admin.clone(), self.namespace.name(), &api_resource(Family::Dgd, VERSION))
     }
 
     async fn deploy(&self) -> Result<()> {
@@ -210,7 +215,7 @@ async fn deleted_job_is_recreated_once_despite_crashes() {
         request.settle().await?;
         request.deliver_output(json!({ "phase": "SweepingDecode", "message": "Benchmarking 1/2" })).await?;
         request.settle().await?;
-        request.namespace.all::<Job>().delete("profile-qwen", &DeleteParams::background()).await?;
+        request.namespace.api::<Job>().delete("profile-qwen", &DeleteParams::background()).await?;
         Ok(())
     };
     let Some(crashes) = run_with_faults("crash-again", &CRASHES, prepare).await else { return };
@@ -222,13 +227,15 @@ async fn deleted_job_is_recreated_once_despite_crashes() {
 async fn result_of_unobserved_job_survives_crashes() {
     let prepare = async |request: &RequestFixture<'_>| {
         request.create_request(json!({})).await?;
-        while request.namespace.all::<Job>().get_opt("profile-qwen").await?.is_none() {
+        while request.namespace.api::<Job>().get_opt("profile-qwen").await?.is_none() {
             reconcile_once(request.cluster, request.admin.clone(), request.namespace.name()).await?;
         }
         request
-            .deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
+            .deliver_output(
+                json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": SAMPLE_RESULT }),
+            )
             .await?;
-        request.namespace.all::<Job>().delete("profile-qwen", &DeleteParams::background()).await?;
+        request.namespace.api::<Job>().delete("profile-qwen", &DeleteParams::background()).await?;
         Ok(())
     };
     let Some(crashes) = run_with_faults("crash-unseen", &CRASHES, prepare).await else { return };
@@ -260,10 +267,10 @@ async fn run_with_stale_cache(
     prefix: &str,
     prepare: impl AsyncFn(&RequestFixture<'_>) -> Result<()>,
     change: impl AsyncFn(&RequestFixture<'_>) -> Result<()>,
-) -> Option<Crashes> {
+) -> Option<SweepReport> {
     let (cluster, admin) = cluster_with_crds().await?;
     let unique = UniqueObjects::default();
-    let crashes = stale_everywhere(
+    let crashes = stale_view_at_every_reconcile(
         cluster,
         prefix,
         async |namespace: &Namespace| prepare(&RequestFixture { cluster, admin: &admin, namespace }).await,
@@ -276,7 +283,7 @@ async fn run_with_stale_cache(
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
     );
     let crashes = crashes.await.unwrap();
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
     Some(crashes)
 }
 
@@ -284,7 +291,9 @@ async fn run_with_stale_cache(
 async fn stale_cache_creates_no_duplicate_job_or_graph() {
     let finish_profiling = async |request: &RequestFixture<'_>| {
         request
-            .deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
+            .deliver_output(
+                json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": SAMPLE_RESULT }),
+            )
             .await?;
         request.complete_job().await;
         Ok(())

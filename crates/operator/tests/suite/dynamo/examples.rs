@@ -46,13 +46,13 @@ impl ExampleNamespace {
         let lock = lock_gpus(&admin).await;
         let namespace = cluster.namespace(prefix).await.unwrap();
         let secret: Secret = object(json!({ "metadata": { "name": names::TOKEN_SECRET } }));
-        namespace.all().create(&PostParams::default(), &secret).await.unwrap();
+        namespace.api().create(&PostParams::default(), &secret).await.unwrap();
         for (name, product, memory) in
             [("l40s", "NVIDIA-L40S", "46068"), ("h200", "NVIDIA-H200", "143771"), ("b200", "NVIDIA-B200", "183359")]
         {
             let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": {
                 "nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": memory } } });
-            apply::manifests(&admin, None, &node.to_string()).await.unwrap();
+            apply::apply_manifests(&admin, None, &node.to_string()).await.unwrap();
         }
         Some(Self { cluster, admin, namespace, _gpu_lock: lock })
     }
@@ -60,11 +60,11 @@ impl ExampleNamespace {
     pub async fn create_pvc(&self, name: &str) {
         let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": name }, "spec": {
             "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1Gi" } } } }));
-        self.namespace.all().create(&PostParams::default(), &claim).await.unwrap();
+        self.namespace.api().create(&PostParams::default(), &claim).await.unwrap();
     }
 
     pub async fn apply(&self, object: &Value) -> Result<Vec<DynamicObject>> {
-        apply::manifests(&self.admin, Some(self.namespace.name()), &object.to_string()).await
+        apply::apply_manifests(&self.admin, Some(self.namespace.name()), &object.to_string()).await
     }
 
     /// Reconciles until nothing is written any more; returns the status.
@@ -83,7 +83,7 @@ impl ExampleNamespace {
     async fn assert_profiling(&self, name: &str) -> (Value, Job) {
         let status = self.settle(name).await;
         assert_eq!(status["phase"], "Profiling", "{name}: {}", condition(&status, "Succeeded").1);
-        let job = self.namespace.all::<Job>().get(&names::profiling_job(name)).await.unwrap();
+        let job = self.namespace.api::<Job>().get(&names::profiling_job(name)).await.unwrap();
         (status, job)
     }
 }

@@ -6,11 +6,11 @@ const CONFIG_MAP: &str = "planner-config-1a2b";
 
 async fn patch_config_map(test: &TestNamespace, manager: &str, patch: Value) {
     let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
-    test.namespace.all::<ConfigMap>().patch(CONFIG_MAP, &params, &Patch::Merge(patch)).await.unwrap();
+    test.namespace.api::<ConfigMap>().patch(CONFIG_MAP, &params, &Patch::Merge(patch)).await.unwrap();
 }
 
 async fn config_map(test: &TestNamespace) -> ConfigMap {
-    test.namespace.all::<ConfigMap>().get(CONFIG_MAP).await.unwrap()
+    test.namespace.api::<ConfigMap>().get(CONFIG_MAP).await.unwrap()
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn config_map_of_earlier_operator_moves_to_graph() {
         "data": { "planner_config.json": "theirs" },
     }));
     let params = PostParams { field_manager: Some("manager".to_owned()), ..PostParams::default() };
-    test.namespace.all::<ConfigMap>().create(&params, &theirs).await.unwrap();
+    test.namespace.api::<ConfigMap>().create(&params, &theirs).await.unwrap();
     test.complete_profiling().await;
     let found = config_map(&test).await;
     let owners: Vec<&str> = found.owner_references().iter().map(|owner| owner.kind.as_str()).collect();

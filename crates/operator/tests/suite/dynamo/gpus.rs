@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::process::operator::Operator;
+use crate::process::operator::OperatorProcess;
 use crate::servers::fake::{Behaviour, FakeServers};
 
 const METRICS: &str = r#"
@@ -26,7 +26,7 @@ DCGM_FI_DEV_NVLINK_LINK_COUNT{gpu="0"} 18
 
 /// Creates the pod of an exporter as the GPU operator does. No kubelet runs it, so the status is set here.
 async fn create_exporter(namespace: &Namespace, name: &str, label: (&str, &str), status: Value) {
-    let accounts = namespace.all::<ServiceAccount>();
+    let accounts = namespace.api::<ServiceAccount>();
     if accounts.get_opt("exporter").await.unwrap().is_none() {
         let account: ServiceAccount = object(json!({ "metadata": { "name": "exporter" } }));
         accounts.create(&PostParams::default(), &account).await.unwrap();
@@ -36,7 +36,7 @@ async fn create_exporter(namespace: &Namespace, name: &str, label: (&str, &str),
         "spec": { "serviceAccountName": "exporter", "nodeName": format!("node-{name}"),
             "containers": [{ "name": "exporter", "image": "dcgm-exporter:4" }] },
     }));
-    let pods = namespace.all::<Pod>();
+    let pods = namespace.api::<Pod>();
     pods.create(&PostParams::default(), &pod).await.unwrap();
     pods.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await.unwrap();
 }
@@ -64,7 +64,7 @@ async fn discover(server: &Server, sources: Sources) -> ObservedHardware {
     let stop = CancellationToken::new();
     let enqueue = |place| sender.send(place).unwrap();
     let first = async {
-        let first = tokio::time::timeout(wait::LIMIT, enqueued.recv()).await.unwrap().unwrap();
+        let first = tokio::time::timeout(wait::TIMEOUT, enqueued.recv()).await.unwrap().unwrap();
         stop.cancel();
         first
     };
@@ -149,7 +149,7 @@ async fn hanging_exporter_times_out_and_is_reported() {
     assert!(!observed.by_labels && observed.nodes.known().is_none(), "nodes must not be read without by_labels");
 }
 
-async fn until(test: &TestNamespace, operator: &Operator, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+async fn until(test: &TestNamespace, operator: &OperatorProcess, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let reached = wait::eventually(what, async || Some(test.status().await).filter(&holds)).await;
     match reached {
         Ok(status) => status,
@@ -166,7 +166,7 @@ async fn operator_fills_hardware_and_applies_job_settings() {
     let request_spec = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0" });
     let Some(test) = TestNamespace::new("gpus", request_spec).await else { return };
     let _gpu_lock = lock_gpus(&test.admin).await;
-    let (_lease_lock, place) = test.place().await;
+    let (_lease_lock, installation) = test.installation().await;
     let (namespace, fake) = (test.namespace.name().to_owned(), FakeServers::start().await);
     create_exporter(&test.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running_at("10.6.0.1")).await;
     let through = fake.address.to_string();
@@ -175,7 +175,7 @@ async fn operator_fills_hardware_and_applies_job_settings() {
     let image = ["--operator-image", "steersman:1", "--gpu-discovery", "off"];
 
     // The exporter does not answer and node labels are not read: both are reported, and the request stays Pending.
-    let operator = place.start("gpus-1", &[&flags[..], &image].concat()).await;
+    let operator = installation.start("gpus-1", &[&flags[..], &image].concat()).await;
     let status = until(
         &test,
         &operator,
@@ -194,11 +194,11 @@ async fn operator_fills_hardware_and_applies_job_settings() {
     // A second operator, with other settings, discovers the hardware before it writes to the request.
     fake.set("10.6.0.1:9400", metrics(METRICS));
     let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
-    test.namespace.all().create(&PostParams::default(), &account).await.unwrap();
+    test.namespace.api().create(&PostParams::default(), &account).await.unwrap();
     let settings = ["--operator-image-pull-policy", "Never", "--dgdr-profiling-cluster-role", ""];
     let addresses = ["--dgdr-nats-address", "nats://nats:4222", "--dgdr-etcd-address", "etcd:2379"];
     assert_eq!(test.request().await.resource_version(), version);
-    let operator = place.start("gpus-2", &[&flags[..], &image, &settings, &addresses].concat()).await;
+    let operator = installation.start("gpus-2", &[&flags[..], &image, &settings, &addresses].concat()).await;
     until(&test, &operator, "profiling begins", |status| status["phase"] == "Profiling").await;
     let hardware = &test.request().await.data["spec"]["hardware"];
     let found = json!({ "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 2, "totalGpus": 2,
@@ -212,7 +212,7 @@ async fn operator_fills_hardware_and_applies_job_settings() {
         assert!(env.contains(&json!({ "name": name, "value": value })), "{env:?}");
     }
     assert_eq!((&containers[1]["name"], &containers[1]["imagePullPolicy"]), (&json!("output-copier"), &json!("Never")));
-    let bindings = test.namespace.all::<RoleBinding>().list(&ListParams::default()).await.unwrap();
+    let bindings = test.namespace.api::<RoleBinding>().list(&ListParams::default()).await.unwrap();
     assert_eq!(bindings.items.len(), 0, "an empty cluster role means that the account is managed elsewhere");
     assert_metrics(&test, &operator, &namespace).await;
 }
@@ -224,7 +224,7 @@ fn resources(namespace: &str, phase: &str) -> String {
 }
 
 /// Asserts that the metrics endpoint has the series of the request until the request is deleted.
-async fn assert_metrics(test: &TestNamespace, operator: &Operator, namespace: &str) {
+async fn assert_metrics(test: &TestNamespace, operator: &OperatorProcess, namespace: &str) {
     operator.until_metric(&resources(namespace, "Profiling")).await;
     operator
         .until_metric(&format!(

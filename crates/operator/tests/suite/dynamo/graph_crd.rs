@@ -1,7 +1,7 @@
 //! A cluster without the CRD of DynamoGraphDeployment: profiling continues, and the graph is created once the CRD is
 //! installed.
 
-use steersman_testkit::shown::Shown;
+use steersman_testkit::kubectl_output::KubectlOutput;
 
 use super::process::LiveOperator;
 use super::*;
@@ -20,10 +20,10 @@ async fn missing_graph_crd_defers_deployment_until_installed() {
         .await;
     assert_eq!(condition(&test.status().await, "DeploymentReady").0, "DeploymentCreationFailed");
     let kubectl = |command: &str| test.cluster.kubectl(&[command, "dgdr", NAME, "-n", test.namespace.name()]).unwrap();
-    let shown = Shown::new("graph-crd-absent", "dgdr", kubectl("get"), kubectl("describe")).unwrap();
-    shown.assert("Deploying", "Deploying", &[missing_crd_message], &["DeploymentCreationFailed"]);
+    let shown = KubectlOutput::new("graph-crd-absent", "dgdr", kubectl("get"), kubectl("describe")).unwrap();
+    shown.assert_status("Deploying", "Deploying", &[missing_crd_message], &["DeploymentCreationFailed"]);
 
-    install(&test.admin, &graph_crd(), &resource(Family::Dgd, VERSION)).await;
+    install_crd(&test.admin, &graph_crd(), &api_resource(Family::Dgd, VERSION)).await;
     operator.until_graph().await;
     test.set_graph_state("successful").await;
     operator.until("the graph is deployed", |status| status["phase"] == "Deployed").await;
@@ -47,10 +47,10 @@ async fn missing_graph_crd_defers_deployment_until_installed() {
                    state of \
                    DGD qwen-dgd is unknown. Install NVIDIA's Dynamo operator, or its CRD \
                    dynamographdeployments.nvidia.com;";
-    let (truth, _, message) = statement(&status, "Succeeded");
+    let (truth, _, message) = condition_parts(&status, "Succeeded");
     assert!(truth == "Unknown" && message.starts_with(unknown), "{status}");
-    let shown = Shown::new("graph-crd-unserved", "dgdr", kubectl("get"), kubectl("describe")).unwrap();
-    shown.assert("Deployed", "Deployed", &[unknown], &["DeploymentUnknown"]);
+    let shown = KubectlOutput::new("graph-crd-unserved", "dgdr", kubectl("get"), kubectl("describe")).unwrap();
+    shown.assert_status("Deployed", "Deployed", &[unknown], &["DeploymentUnknown"]);
     serve(true).await;
     operator
         .until("the graph is observed again", |status| condition(status, "DeploymentReady").0 == "DeploymentReady")

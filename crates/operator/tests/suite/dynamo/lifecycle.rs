@@ -16,8 +16,8 @@ async fn request_is_profiled_deployed_and_monitored() {
     let request = test.request().await;
     let job = test.job().await;
     assert_eq!(job.owner_references()[0].uid, request.uid().unwrap());
-    let account = test.namespace.all::<ServiceAccount>().get(names::SERVICE_ACCOUNT).await.unwrap();
-    let binding = test.namespace.all::<RoleBinding>().get(names::ROLE_BINDING).await.unwrap();
+    let account = test.namespace.api::<ServiceAccount>().get(names::SERVICE_ACCOUNT).await.unwrap();
+    let binding = test.namespace.api::<RoleBinding>().get(names::ROLE_BINDING).await.unwrap();
     assert!(
         account.owner_references().is_empty() && binding.owner_references().is_empty(),
         "all requests of the namespace share them"
@@ -40,7 +40,7 @@ async fn request_is_profiled_deployed_and_monitored() {
     assert!(graph.owner_references().is_empty(), "the graph must outlive the request");
     assert_eq!(graph.labels()[names::LABEL_NAME], NAME);
     assert_eq!(graph.annotations()[names::REQUEST_UID], request.uid().unwrap());
-    let config = test.namespace.all::<ConfigMap>().get("planner-config-1a2b").await.unwrap();
+    let config = test.namespace.api::<ConfigMap>().get("planner-config-1a2b").await.unwrap();
     assert_eq!(
         Some(&config.owner_references()[0].uid),
         graph.metadata.uid.as_ref(),
@@ -127,7 +127,7 @@ async fn deleted_job_is_recreated() {
     let Some(test) = TestNamespace::new("job-gone", spec(json!({}))).await else { return };
     test.settle().await;
     let before = test.job().await.uid();
-    test.namespace.all::<Job>().delete("profile-qwen", &DeleteParams::background()).await.unwrap();
+    test.namespace.api::<Job>().delete("profile-qwen", &DeleteParams::background()).await.unwrap();
     test.settle().await;
     assert_ne!(test.job().await.uid(), before);
     assert_eq!(test.phase_and_message().await.0, "Profiling");

@@ -1,15 +1,15 @@
 //! `steersman run --controllers dgdr` as a process, under the operator's ServiceAccount with exactly the shipped roles.
 
 use k8s_openapi::api::events::v1::Event;
-use steersman_testkit::play::{PLAY, Play};
-use steersman_testkit::{Turn, turn, wait};
+use steersman_testkit::pod_behaviour::{BEHAVIOUR_ANNOTATION, PodBehaviour};
+use steersman_testkit::{ExclusiveCluster, exclusive_cluster, wait};
 
 use super::*;
-use crate::process::operator::{Operator, Place};
-use crate::schemas::uninstall;
+use crate::process::operator::{OperatorProcess, TestInstallation};
+use crate::schemas::uninstall_crd;
 
 /// Waits for a phase without reconciling: only the operator's watches can trigger it.
-async fn until_phase(requests: &Api<DynamicObject>, phase: &str, operator: &Operator) {
+async fn until_phase(requests: &Api<DynamicObject>, phase: &str, operator: &OperatorProcess) {
     let is = |object: &DynamicObject| object.data["status"]["phase"] == phase;
     let what = format!("the request is {phase}");
     let reached = wait::eventually(&what, async || requests.get_opt(NAME).await.ok()?.filter(is));
@@ -19,10 +19,10 @@ async fn until_phase(requests: &Api<DynamicObject>, phase: &str, operator: &Oper
 #[tokio::test]
 async fn watches_drive_request_through_all_phases() {
     let Some(test) = TestNamespace::new("process", spec(json!({}))).await else { return };
-    let (_lease_lock, place) = test.place().await;
+    let (_lease_lock, installation) = test.installation().await;
     let namespace = test.namespace.name();
     let flags = ["--controllers", "dgdr", "--watch-namespace", namespace, "--operator-image", "steersman:1"];
-    let operator = place.start("dgdr", &flags).await;
+    let operator = installation.start("dgdr", &flags).await;
     let requests = test.requests();
     until_phase(&requests, "Profiling", &operator).await;
 
@@ -42,7 +42,7 @@ async fn watches_drive_request_through_all_phases() {
         test.phase_and_message().await.1.contains("ErrImagePull").then_some(())
     });
     reported.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
-    let result = json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT });
+    let result = json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": SAMPLE_RESULT });
     deliver_output(&account, namespace, &uid, result).await;
     test.complete_job().await;
     until_phase(&requests, "Deploying", &operator).await;
@@ -55,7 +55,7 @@ async fn watches_drive_request_through_all_phases() {
     test.set_graph_state("successful").await;
     until_phase(&requests, "Deployed", &operator).await;
 
-    let events = test.namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
+    let events = test.namespace.api::<Event>().list(&ListParams::default()).await.unwrap();
     let count = |reason: &str| events.items.iter().filter(|event| event.reason.as_deref() == Some(reason)).count();
     for reason in ["Initialized", "ProfilingJobCreated", "ImagePullFailed", "SpecGenerated", "DeploymentCreated"] {
         assert_eq!(count(reason), 1, "{reason}: {events:#?}");
@@ -69,27 +69,30 @@ async fn watches_drive_request_through_all_phases() {
 /// [`Self::complete_pod`].
 pub struct LiveOperator {
     // Fields are dropped in order: the operator must stop before the next test gets the cluster.
-    pub operator: Operator,
+    pub operator: OperatorProcess,
     pub test: TestNamespace,
-    _turn: Turn,
+    _exclusive: ExclusiveCluster,
 }
 
 impl LiveOperator {
     /// Starts with or without the CRD of graphs. Returns None, after reporting a skip, if there is no cluster.
     pub async fn start(prefix: &str, with_graph_crd: bool) -> Option<Self> {
-        let turn = turn(Flavour::Full).await?;
-        let cluster = turn.cluster;
-        let place = Place::of(cluster).await;
+        let exclusive = exclusive_cluster(Flavour::Full).await?;
+        let cluster = exclusive.cluster;
+        let installation = TestInstallation::create(cluster).await;
         let admin = cluster.admin().await.unwrap();
-        install(&admin, &only(Family::Dgdr, VERSION), &resource(Family::Dgdr, VERSION)).await;
+        install_crd(&admin, &single_version_crd(Family::Dgdr, VERSION), &api_resource(Family::Dgdr, VERSION)).await;
         if with_graph_crd {
-            install(&admin, &graph_crd(), &resource(Family::Dgd, VERSION)).await;
+            install_crd(&admin, &graph_crd(), &api_resource(Family::Dgd, VERSION)).await;
         }
-        let namespace = cluster.namespace_with(prefix, &[(PLAY, Play::Hang.value())]).await.unwrap();
+        let namespace = cluster
+            .namespace_with_annotations(prefix, &[(BEHAVIOUR_ANNOTATION, PodBehaviour::Hang.annotation_value())])
+            .await
+            .unwrap();
         create(&admin, namespace.name(), spec(json!({}))).await.unwrap();
         let test = TestNamespace { cluster, admin, namespace };
-        let operator = place.start(prefix, &["--controllers", "dgdr", "--operator-image", "steersman:1"]).await;
-        let running = Self { operator, test, _turn: turn };
+        let operator = installation.start(prefix, &["--controllers", "dgdr", "--operator-image", "steersman:1"]).await;
+        let running = Self { operator, test, _exclusive: exclusive };
         running.until("the profiler runs", |status| condition(status, "Profiling").0 == "ProfilingRunning").await;
         Some(running)
     }
@@ -101,13 +104,13 @@ impl LiveOperator {
 
     /// Lets the profiler's pod succeed, and with it the Job.
     pub async fn complete_pod(&self) {
-        let pods = self.test.namespace.all::<Pod>();
+        let pods = self.test.namespace.api::<Pod>();
         let pod = pods.list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
-        pods.patch(&pod, &PatchParams::default(), &Patch::Merge(Play::Run.patch())).await.unwrap();
+        pods.patch(&pod, &PatchParams::default(), &Patch::Merge(PodBehaviour::Run.merge_patch())).await.unwrap();
     }
 
     pub async fn deliver_result(&self) {
-        let result = json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT });
+        let result = json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": SAMPLE_RESULT });
         self.test.deliver_output(result).await;
     }
 
@@ -121,7 +124,7 @@ impl LiveOperator {
     pub async fn stop(self) {
         drop(self.operator);
         for family in [Family::Dgdr, Family::Dgd] {
-            uninstall(&self.test.admin, family).await;
+            uninstall_crd(&self.test.admin, family).await;
         }
     }
 }
@@ -142,10 +145,10 @@ async fn request_deletion_keeps_graph_and_its_config() {
     until_phase(&requests, "Deployed", operator).await;
 
     requests.delete(NAME, &Default::default()).await.unwrap();
-    wait::until_gone(test.namespace.all::<Job>(), "profile-qwen").await.unwrap();
-    wait::until_gone(test.namespace.all::<ConfigMap>(), &names::output(NAME)).await.unwrap();
+    wait::until_gone(test.namespace.api::<Job>(), "profile-qwen").await.unwrap();
+    wait::until_gone(test.namespace.api::<ConfigMap>(), &names::output(NAME)).await.unwrap();
     assert!(test.graphs().get_opt(GRAPH).await.unwrap().is_some(), "the graph must outlive its request");
-    assert!(test.namespace.all::<ConfigMap>().get_opt("planner-config-1a2b").await.unwrap().is_some());
+    assert!(test.namespace.api::<ConfigMap>().get_opt("planner-config-1a2b").await.unwrap().is_some());
     operator.assert_log_is_json();
     running.stop().await;
 }

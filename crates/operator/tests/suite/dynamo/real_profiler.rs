@@ -72,7 +72,7 @@ async fn real_profiler_parses_every_job_spec() {
     for (file, name) in requests {
         ns.settle(&name).await;
         // A published spec without a Job has no arguments to parse.
-        if let Some(job) = ns.namespace.all::<Job>().get_opt(&names::profiling_job(&name)).await.unwrap() {
+        if let Some(job) = ns.namespace.api::<Job>().get_opt(&names::profiling_job(&name)).await.unwrap() {
             specs.insert(file, serde_json::from_str(&args(&job, PROFILER)[1]).unwrap());
         }
     }
@@ -147,8 +147,8 @@ async fn real_profiler_result_is_relayed_and_deployed() {
     let mut relay = Command::new(program);
     relay.arg("relay").args(pod.local_args(args(&job, COPIER))).env_clear();
     relay.env("POD_NAME", "profile-qwen-x").env("KUBECONFIG", &kubeconfig);
-    relay.stdin(Stdio::null()).stdout(pod.create_log("relay")).stderr(pod.create_log("relay-complaint"));
-    let mut relay = process::spawn_bound(relay).unwrap();
+    relay.stdin(Stdio::null()).stdout(pod.create_log("relay")).stderr(pod.create_log("relay-stderr"));
+    let mut relay = process::spawn_child_bound_to_parent(relay).unwrap();
 
     let tool = pod.folder.path().join("dgd-apply-overrides");
     let installed = Command::new(program).arg("dgd-apply-overrides").arg("--install-to").arg(&tool).status().unwrap();
@@ -156,21 +156,21 @@ async fn real_profiler_result_is_relayed_and_deployed() {
     let mut profiler = python(pod.folder.path());
     profiler.args(["-m", "dynamo.profiler"]).args(pod.local_args(args(&job, PROFILER)));
     profiler.env("DYNAMO_DGD_APPLY_OVERRIDES_BIN", &tool).env("DGDR_NAME", NAME).env("DGDR_NAMESPACE", namespace);
-    profiler.stdin(Stdio::null()).stdout(pod.create_log("profiler")).stderr(pod.create_log("profiler-complaint"));
-    let mut profiler = process::spawn_bound(profiler).unwrap();
+    profiler.stdin(Stdio::null()).stdout(pod.create_log("profiler")).stderr(pod.create_log("profiler-stderr"));
+    let mut profiler = process::spawn_child_bound_to_parent(profiler).unwrap();
     let started = wait::eventually("the first output of the profiler is relayed", async || {
         test.settle().await;
         (condition(&test.status().await, "Profiling").0 != "ProfilingRunning").then_some(())
     });
     started.await.unwrap_or_else(|error| panic!("{error}\n{}", pod.read_log("relay")));
     let code = tokio::task::spawn_blocking(move || profiler.wait().unwrap().code()).await.unwrap();
-    assert_eq!(code, Some(0), "{}", pod.read_log("profiler-complaint"));
+    assert_eq!(code, Some(0), "{}", pod.read_log("profiler-stderr"));
     let end = json!({ "terminated": { "exitCode": 0, "reason": "Completed", "startedAt": "2026-01-01T00:00:00Z",
         "finishedAt": "2026-01-01T00:00:00Z" } });
     set_profiler_pod(&test.namespace, "Running", end).await;
     let ended = wait::eventually("the relay ends", async || relay.try_wait().unwrap());
     let ended = ended.await.unwrap_or_else(|error| panic!("{error}\n{}", pod.read_log("relay")));
-    assert_eq!(ended.code(), Some(0), "{}", pod.read_log("relay-complaint"));
+    assert_eq!(ended.code(), Some(0), "{}", pod.read_log("relay-stderr"));
 
     test.complete_job().await;
     test.settle().await;

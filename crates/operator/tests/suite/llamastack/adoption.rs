@@ -38,13 +38,13 @@ fn go_operator_deployment(own: &DynamicObject) -> Value {
 async fn write_as_go_operator(client: &Client, namespace: &Namespace) -> Result<()> {
     let own = objects(client, namespace.name()).get("starter").await?;
     let deployment = go_operator_deployment(&own);
-    let deployments: Api<Deployment> = namespace.all();
+    let deployments: Api<Deployment> = namespace.api();
     if deployments.get_opt("starter").await?.is_none() {
         let manager = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };
         deployments.create(&manager, &object(deployment.clone())).await?;
         let account: ServiceAccount = object(json!({ "metadata": { "name": "starter-sa",
             "labels": deployment["metadata"]["labels"], "ownerReferences": deployment["metadata"]["ownerReferences"] } }));
-        namespace.all::<ServiceAccount>().create(&manager, &account).await?;
+        namespace.api::<ServiceAccount>().create(&manager, &account).await?;
     }
     deployments.patch("starter", &PatchParams::apply("starter").force(), &Patch::Apply(deployment)).await?;
     Ok(())
@@ -64,7 +64,7 @@ async fn go_operator_deployment_is_adopted_without_restart() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let namespace = cluster.namespace("adopt").await.unwrap();
     prepare_go_deployment(&admin, &namespace).await.unwrap();
-    let deployments: Api<Deployment> = namespace.all();
+    let deployments: Api<Deployment> = namespace.api();
     let before = deployments.get("starter").await.unwrap();
 
     reconcile_once(cluster, admin.clone(), namespace.name()).await.unwrap();
@@ -110,14 +110,14 @@ async fn go_operator_deployment_is_adopted_without_restart() {
 #[tokio::test]
 async fn adoption_survives_crash_at_every_call() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
-    let crashes = crash_everywhere_and(
+    let crashes = crash_at_every_call_with_invariant(
         cluster,
         "adopt-crash",
-        (Calls::Writes, &Cut::ALL),
+        (CountedCalls::Writes, &CallFault::ALL),
         async |namespace: &Namespace| prepare_go_deployment(&admin, namespace).await,
         async |client, namespace: &Namespace, ()| reconcile_once(cluster, client, namespace.name()).await.map(|_| ()),
         async |namespace: &Namespace| {
-            let live = namespace.all::<Deployment>().get("starter").await?;
+            let live = namespace.api::<Deployment>().get("starter").await?;
             anyhow::ensure!(live.metadata.generation == Some(1), "the pods were restarted");
             Ok(())
         },
@@ -126,5 +126,5 @@ async fn adoption_survives_crash_at_every_call() {
     .await
     .unwrap();
     assert!(crashes.calls >= 8, "label, merge of field managers and apply are separate calls: {crashes:?}");
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }

@@ -6,10 +6,10 @@ use super::*;
 #[tokio::test]
 async fn harness_catches_status_written_before_children() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
-    let crashes = crash_everywhere(
+    let crashes = crash_at_every_call(
         cluster,
         "planted",
-        &[Cut::NotSent],
+        &[CallFault::NotSent],
         async |namespace: &Namespace| prepare(&admin, namespace).await,
         async |client, namespace: &Namespace, ()| {
             let own = objects(&client, namespace.name());
@@ -27,26 +27,26 @@ async fn harness_catches_status_written_before_children() {
     )
     .await
     .unwrap();
-    assert_eq!(crashes.broken.len(), 1, "{:#?}", crashes.broken);
-    assert!(crashes.broken[0].starts_with("NotSent at call 2 of 2"), "{:#?}", crashes.broken);
+    assert_eq!(crashes.failures.len(), 1, "{:#?}", crashes.failures);
+    assert!(crashes.failures[0].starts_with("NotSent at call 2 of 2"), "{:#?}", crashes.failures);
 }
 
 /// The planted bug: an object is deleted before its replacement exists. The end state is the same, but a crash in between
 /// leaves the server without a Service.
 #[tokio::test]
 async fn harness_catches_deletion_before_replacement() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let admin = cluster.admin().await.unwrap();
     let service = |name: &str| -> Service {
         object(json!({ "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }] } }))
     };
     let replace = async |delete_early: bool| {
-        crash_everywhere_and(
+        crash_at_every_call_with_invariant(
             cluster,
             "sweep",
-            (Calls::Writes, &[Cut::NotSent, Cut::AnswerLost]),
+            (CountedCalls::Writes, &[CallFault::NotSent, CallFault::ResponseLost]),
             async |namespace: &Namespace| {
-                namespace.all::<Service>().create(&PostParams::default(), &service("old")).await?;
+                namespace.api::<Service>().create(&PostParams::default(), &service("old")).await?;
                 Ok(())
             },
             async |client, namespace: &Namespace, ()| {
@@ -64,7 +64,7 @@ async fn harness_catches_deletion_before_replacement() {
                 Ok(remove().await?)
             },
             async |namespace: &Namespace| {
-                let listed = namespace.all::<Service>().list(&ListParams::default()).await?;
+                let listed = namespace.api::<Service>().list(&ListParams::default()).await?;
                 anyhow::ensure!(!listed.items.is_empty(), "there is no Service");
                 Ok(())
             },
@@ -73,7 +73,7 @@ async fn harness_catches_deletion_before_replacement() {
         .await
         .unwrap()
     };
-    assert!(replace(false).await.broken.is_empty());
-    let broken = replace(true).await.broken;
+    assert!(replace(false).await.failures.is_empty());
+    let broken = replace(true).await.failures;
     assert!(!broken.is_empty() && broken.iter().all(|flaw| flaw.contains("there is no Service")), "{broken:#?}");
 }

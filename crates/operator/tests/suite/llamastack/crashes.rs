@@ -2,7 +2,7 @@
 //! and the Deployment never lacks an object that its pods need.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use steersman_testkit::cut::Crashes;
+use steersman_testkit::fault_injection::SweepReport;
 
 use super::generated_config::{
     condition, ensure_startable, final_state, finish_rollout, generated_config_maps, mounted_config_map, set_models,
@@ -11,23 +11,23 @@ use super::generated_config::{
 use super::*;
 
 /// Process deaths: before a write, or after it and before its response.
-const CRASHES: [Cut; 2] = [Cut::NotSent, Cut::AnswerLost];
+const CRASHES: [CallFault; 2] = [CallFault::NotSent, CallFault::ResponseLost];
 
 async fn create_secret(namespace: &Namespace) -> Result<()> {
     let secret: Secret = object(json!({ "metadata": { "name": "vllm" }, "stringData": { "token": "hush" } }));
-    namespace.all::<Secret>().create(&PostParams::default(), &secret).await?;
+    namespace.api::<Secret>().create(&PostParams::default(), &secret).await?;
     Ok(())
 }
 
 async fn delete_secret(namespace: &Namespace) -> Result<()> {
-    namespace.all::<Secret>().delete("vllm", &DeleteParams::default()).await?;
+    namespace.api::<Secret>().delete("vllm", &DeleteParams::default()).await?;
     Ok(())
 }
 
 /// Creates a configuration of the user's own.
 async fn create_user_config(namespace: &Namespace) -> Result<()> {
     let map: ConfigMap = object(json!({ "metadata": { "name": "mine" }, "data": { "config.yaml": "version: 2\n" } }));
-    namespace.all::<ConfigMap>().create(&PostParams::default(), &map).await?;
+    namespace.api::<ConfigMap>().create(&PostParams::default(), &map).await?;
     Ok(())
 }
 
@@ -55,15 +55,15 @@ async fn run_with_crashes(
     prefix: &str,
     prepare: impl AsyncFn(&Namespace) -> Result<()>,
     invariant: impl AsyncFn(&Namespace) -> Result<()>,
-) -> Crashes {
-    let crashes = crash_everywhere_and(
+) -> SweepReport {
+    let crashes = crash_at_every_call_with_invariant(
         cluster,
         prefix,
-        (Calls::Writes, &CRASHES),
+        (CountedCalls::Writes, &CRASHES),
         prepare,
         async |client, namespace: &Namespace, ()| {
             reconcile_once(cluster, client, namespace.name()).await?;
-            if namespace.all::<Deployment>().get_opt("starter").await?.is_some() {
+            if namespace.api::<Deployment>().get_opt("starter").await?.is_some() {
                 finish_rollout(namespace).await;
             }
             Ok(())
@@ -73,7 +73,7 @@ async fn run_with_crashes(
     )
     .await
     .unwrap();
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
     crashes
 }
 
@@ -89,7 +89,7 @@ fn distribution_with_all_children() -> Value {
 
 /// Fails if there is a Deployment whose pods cannot start.
 async fn ensure_startable_if_deployed(namespace: &Namespace) -> Result<()> {
-    match namespace.all::<Deployment>().get_opt("starter").await? {
+    match namespace.api::<Deployment>().get_opt("starter").await? {
         Some(_) => ensure_startable(namespace).await,
         None => Ok(()),
     }
@@ -120,8 +120,8 @@ async fn distribution_change_survives_crash_at_every_call() {
     // FR-020c: image and configuration always belong to the same distribution.
     let image_matches_config = async |namespace: &Namespace| {
         ensure_startable(namespace).await?;
-        let map = namespace.all::<ConfigMap>().get(&mounted_config_map(namespace).await).await?;
-        let deployment = namespace.all::<Deployment>().get("starter").await?;
+        let map = namespace.api::<ConfigMap>().get(&mounted_config_map(namespace).await).await?;
+        let deployment = namespace.api::<Deployment>().get("starter").await?;
         let image = deployment.spec.unwrap().template.spec.unwrap().containers[0].image.clone().unwrap();
         let gpu = map.data.unwrap()["config.yaml"].contains("distro_name: starter-gpu");
         anyhow::ensure!(
@@ -160,7 +160,7 @@ async fn secret_deletion_survives_crash_at_every_call() {
         Ok(())
     };
     let untouched = async |namespace: &Namespace| {
-        let generation = namespace.all::<Deployment>().get("starter").await?.metadata.generation;
+        let generation = namespace.api::<Deployment>().get("starter").await?.metadata.generation;
         anyhow::ensure!(generation == Some(1), "the Deployment was changed");
         anyhow::ensure!(generated_config_maps(namespace).await.len() == 1, "another ConfigMap was generated");
         ensure_startable(namespace).await
@@ -172,7 +172,7 @@ async fn secret_deletion_survives_crash_at_every_call() {
 /// Fails unless the mounted ConfigMap exists, generated or not.
 async fn ensure_mounted_config_exists(namespace: &Namespace) -> Result<()> {
     let name = mounted_config_map(namespace).await;
-    let found = namespace.all::<ConfigMap>().get_opt(&name).await?;
+    let found = namespace.api::<ConfigMap>().get_opt(&name).await?;
     anyhow::ensure!(found.is_some(), "the mounted ConfigMap {name} does not exist");
     Ok(())
 }
@@ -206,10 +206,10 @@ async fn config_override_survives_crash_at_every_call() {
 #[tokio::test]
 async fn deletion_during_rollout_survives_crash_at_every_call() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
-    let crashes = crash_everywhere_and(
+    let crashes = crash_at_every_call_with_invariant(
         cluster,
         "leaving-crash",
-        (Calls::Writes, &CRASHES),
+        (CountedCalls::Writes, &CRASHES),
         async |namespace: &Namespace| {
             create_secret(namespace).await?;
             create_settled(cluster, &admin, namespace, distribution_with_all_children()).await?;
@@ -247,7 +247,7 @@ async fn deletion_during_rollout_survives_crash_at_every_call() {
     .await
     .unwrap();
     assert!(crashes.calls >= 4, "{crashes:?}");
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }
 
 /// All children that a reconcile may create.
@@ -269,10 +269,10 @@ async fn all_children(client: &Client, namespace: &Namespace) -> Result<Vec<Valu
 #[tokio::test]
 async fn first_reconcile_survives_crash_at_every_call() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
-    let crashes = crash_everywhere(
+    let crashes = crash_at_every_call(
         cluster,
         "crash",
-        &Cut::ALL,
+        &CallFault::ALL,
         async |namespace: &Namespace| prepare(&admin, namespace).await,
         async |client, namespace: &Namespace, ()| reconcile_once(cluster, client, namespace.name()).await.map(|_| ()),
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
@@ -280,18 +280,18 @@ async fn first_reconcile_survives_crash_at_every_call() {
     .await
     .unwrap();
     assert_eq!(crashes.calls, 6, "four children, and the status before and after they are observed");
-    assert_eq!(crashes.runs, crashes.calls * Cut::ALL.len());
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert_eq!(crashes.runs, crashes.calls * CallFault::ALL.len());
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }
 
 /// A failed read ends the reconcile before it writes anything.
 #[tokio::test]
 async fn first_reconcile_survives_failed_reads() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
-    let crashes = crash_everywhere_and(
+    let crashes = crash_at_every_call_with_invariant(
         cluster,
         "reads",
-        (Calls::All, &[Cut::NotSent, Cut::Status(500)]),
+        (CountedCalls::All, &[CallFault::NotSent, CallFault::Status(500)]),
         async |namespace: &Namespace| prepare(&admin, namespace).await,
         async |client, namespace: &Namespace, ()| reconcile_once(cluster, client, namespace.name()).await.map(|_| ()),
         async |_: &Namespace| Ok(()),
@@ -300,13 +300,13 @@ async fn first_reconcile_survives_failed_reads() {
     .await
     .unwrap();
     assert!(crashes.calls > 20, "reads must fail too: {crashes:?}");
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }
 
 #[tokio::test]
 async fn first_reconcile_survives_stale_cache() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
-    let crashes = stale_everywhere(
+    let crashes = stale_view_at_every_reconcile(
         cluster,
         "stale",
         async |namespace: &Namespace| prepare(&admin, namespace).await,
@@ -318,5 +318,5 @@ async fn first_reconcile_survives_stale_cache() {
     .await
     .unwrap();
     assert!(crashes.runs >= 5, "{crashes:?}");
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }

@@ -30,12 +30,12 @@ pub async fn set_models(client: &Client, namespace: &Namespace, names: &[&str]) 
 /// Names of the generated ConfigMaps.
 pub async fn generated_config_maps(namespace: &Namespace) -> BTreeSet<String> {
     let selector = ListParams::default().labels("app.kubernetes.io/component=generated-config");
-    let listed = namespace.all::<ConfigMap>().list(&selector).await.unwrap();
+    let listed = namespace.api::<ConfigMap>().list(&selector).await.unwrap();
     listed.items.iter().map(ResourceExt::name_any).collect()
 }
 
 pub async fn mounted_config_map(namespace: &Namespace) -> String {
-    let deployment = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let deployment = namespace.api::<Deployment>().get("starter").await.unwrap();
     let pod = deployment.spec.unwrap().template.spec.unwrap();
     let mut maps = pod.volumes.into_iter().flatten().filter_map(|volume| volume.config_map);
     maps.next().unwrap().name
@@ -43,7 +43,7 @@ pub async fn mounted_config_map(namespace: &Namespace) -> String {
 
 /// Sets the Deployment's status as its controller does once the rollout is complete.
 pub async fn finish_rollout(namespace: &Namespace) {
-    let deployments = namespace.all::<Deployment>();
+    let deployments = namespace.api::<Deployment>();
     let generation = deployments.get("starter").await.unwrap().metadata.generation;
     let status = Patch::Merge(json!({ "status": { "observedGeneration": generation, "replicas": 1,
         "updatedReplicas": 1 } }));
@@ -62,25 +62,25 @@ async fn generated_config_waits_for_secret_and_follows_spec() {
     let name = namespace.name();
     objects(&admin, name).create(&PostParams::default(), &object(vllm_distribution())).await.unwrap();
     reconcile_once(cluster, admin.clone(), name).await.unwrap();
-    assert!(namespace.all::<Deployment>().get_opt("starter").await.unwrap().is_none());
+    assert!(namespace.api::<Deployment>().get_opt("starter").await.unwrap().is_none());
     assert_eq!(condition(&admin, &namespace, "SecretsResolved").await["reason"], "SecretNotFound");
 
     let secret: Secret = object(json!({ "metadata": { "name": "vllm" }, "stringData": { "token": "hush" } }));
-    namespace.all::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+    namespace.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
     reconcile_once(cluster, admin.clone(), name).await.unwrap();
     let first = mounted_config_map(&namespace).await;
     assert_eq!(generated_config_maps(&namespace).await, [first.clone()].into());
-    let map = namespace.all::<ConfigMap>().get(&first).await.unwrap();
+    let map = namespace.api::<ConfigMap>().get(&first).await.unwrap();
     assert_eq!(map.immutable, Some(true));
     assert!(!json!(map).to_string().contains("hush"), "a Secret's value is in no ConfigMap");
-    assert!(namespace.all::<Ingress>().get_opt("starter-ingress").await.unwrap().is_some());
+    assert!(namespace.api::<Ingress>().get_opt("starter-ingress").await.unwrap().is_some());
     finish_rollout(&namespace).await;
     reconcile_once(cluster, admin.clone(), name).await.unwrap();
     assert_eq!(condition(&admin, &namespace, "DeploymentUpdated").await["status"], "True");
-    let counter = Cutter::counting();
-    let settled = reconcile_once(cluster, counter.around(&admin), name).await.unwrap();
+    let counter = FaultInjector::without_fault();
+    let settled = reconcile_once(cluster, counter.wrap(&admin), name).await.unwrap();
     assert!(matches!(settled, ReconcileOutcome::Reconciled { written: 0, .. }), "{settled:?}");
-    assert_eq!(counter.calls(), 0, "a settled object must cause no write");
+    assert_eq!(counter.call_count(), 0, "a settled object must cause no write");
 
     // Each change creates a ConfigMap. After the rollout, the current and the previous one remain.
     let mut mounted = vec![first];
@@ -107,13 +107,13 @@ async fn generated_config_waits_for_secret_and_follows_spec() {
     let hidden = Patch::Merge(json!({ "spec": { "networking": null } }));
     objects(&admin, name).patch("starter", &PatchParams::default(), &hidden).await.unwrap();
     reconcile_once(cluster, admin.clone(), name).await.unwrap();
-    assert!(namespace.all::<Ingress>().get_opt("starter-ingress").await.unwrap().is_none());
+    assert!(namespace.api::<Ingress>().get_opt("starter-ingress").await.unwrap().is_none());
 
     // Deleting the Secret later leaves the Deployment unchanged.
-    let before = namespace.all::<Deployment>().get("starter").await.unwrap();
-    namespace.all::<Secret>().delete("vllm", &DeleteParams::default()).await.unwrap();
+    let before = namespace.api::<Deployment>().get("starter").await.unwrap();
+    namespace.api::<Secret>().delete("vllm", &DeleteParams::default()).await.unwrap();
     reconcile_once(cluster, admin.clone(), name).await.unwrap();
-    let after = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let after = namespace.api::<Deployment>().get("starter").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     assert_eq!(condition(&admin, &namespace, "ConfigGenerated").await["status"], "False");
 }
@@ -122,7 +122,7 @@ async fn generated_config_waits_for_secret_and_follows_spec() {
 async fn prepare_config_change(cluster: &Cluster, client: &Client, namespace: &Namespace) -> Result<()> {
     let name = namespace.name();
     let secret: Secret = object(json!({ "metadata": { "name": "vllm" }, "stringData": { "token": "hush" } }));
-    namespace.all::<Secret>().create(&PostParams::default(), &secret).await?;
+    namespace.api::<Secret>().create(&PostParams::default(), &secret).await?;
     objects(client, name).create(&PostParams::default(), &object(vllm_distribution())).await?;
     for names in [["a"].as_slice(), &["a", "b"]] {
         for _ in 0..2 {
@@ -163,10 +163,10 @@ pub async fn final_state(client: &Client, namespace: &Namespace) -> Result<Vec<V
 async fn config_change_survives_crash_at_every_call() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let run = async |delete_early: bool| {
-        crash_everywhere_and(
+        crash_at_every_call_with_invariant(
             cluster,
             "config-crash",
-            (Calls::Writes, &[Cut::NotSent, Cut::AnswerLost]),
+            (CountedCalls::Writes, &[CallFault::NotSent, CallFault::ResponseLost]),
             async |namespace: &Namespace| prepare_config_change(cluster, &admin, namespace).await,
             async |client, namespace: &Namespace, ()| {
                 // A planted bug: the mounted ConfigMap is deleted as soon as the spec changes.
@@ -187,7 +187,7 @@ async fn config_change_survives_crash_at_every_call() {
     };
     let crashes = run(false).await.unwrap();
     assert!(crashes.calls >= 4, "ConfigMap, Deployment, deletion of old ConfigMaps, status: {crashes:?}");
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
-    let broken = run(true).await.unwrap().broken;
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
+    let broken = run(true).await.unwrap().failures;
     assert!(broken.iter().any(|flaw| flaw.contains("the mounted ConfigMap")), "{broken:#?}");
 }

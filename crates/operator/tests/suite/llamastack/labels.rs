@@ -12,7 +12,7 @@ use steersman_testkit::{condition, wait};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
-use crate::registry::served::{HOST, Served, Wants};
+use crate::registry::fake::{FakeRegistry, HOST, RequiredAuth};
 use crate::registry::{docker_config, in_label};
 
 const FAST_RHYTHM: ReadSchedule = ReadSchedule {
@@ -32,11 +32,15 @@ struct Controller {
 }
 
 impl Controller {
-    fn start(cluster: &Cluster, client: &Client, namespace: &Namespace, registry: &Served) -> Self {
+    fn start(cluster: &Cluster, client: &Client, namespace: &Namespace, registry: &FakeRegistry) -> Self {
         Self::start_at(cluster, client, namespace, registry, FAST_RHYTHM)
     }
 
-    fn start_at(cluster: &Cluster, client: &Client, namespace: &Namespace, registry: &Served, schedule: ReadSchedule) -> Self {
+    fn start_at(
+        cluster: &Cluster,
+        client: &Client,
+        namespace: &Namespace,
+        registry: &FakeRegistry, schedule: ReadSchedule) -> Self {
         let server = server(cluster, client.clone());
         let bases = Bases::new(registry.registry(), ClusterCredentials::new(server.clone()), schedule);
         let family = LlamaStack::following(&Installation::default(), None, Some(bases));
@@ -62,7 +66,7 @@ impl Controller {
             if expected(&own.data["status"]) {
                 return own.data["status"].clone();
             }
-            let next = tokio::time::timeout(wait::LIMIT, self.enqueued.next()).await;
+            let next = tokio::time::timeout(wait::TIMEOUT, self.enqueued.next()).await;
             let next = next.unwrap_or_else(|_| panic!("the object is not enqueued: {}", own.data["status"]));
             assert_eq!(next, Some(NamespacedName::new(self.namespace.clone(), "starter")));
         }
@@ -88,7 +92,7 @@ fn config_is_generated(status: &Value) -> bool {
 }
 
 async fn deployment(namespace: &Namespace) -> Option<Deployment> {
-    namespace.all::<Deployment>().get_opt("starter").await.unwrap()
+    namespace.api::<Deployment>().get_opt("starter").await.unwrap()
 }
 
 fn image(deployment: Deployment) -> String {
@@ -97,14 +101,14 @@ fn image(deployment: Deployment) -> String {
 
 async fn base_config(namespace: &Namespace, status: &Value) -> String {
     let name = status["configGeneration"]["configMapName"].as_str().unwrap();
-    namespace.all::<ConfigMap>().get(name).await.unwrap().data.unwrap().remove("config.yaml").unwrap()
+    namespace.api::<ConfigMap>().get(name).await.unwrap().data.unwrap().remove("config.yaml").unwrap()
 }
 
 #[tokio::test]
 async fn fr_027f_moved_tag_updates_image_and_config() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let namespace = cluster.namespace("labels").await.unwrap();
-    let registry = Served::start().await;
+    let registry = FakeRegistry::start().await;
     let digest = registry.push("a/b", "1", in_label("first"), &[]);
     create_with_image(&admin, &namespace, None).await;
     let mut controller = Controller::start(cluster, &admin, &namespace, &registry);
@@ -117,7 +121,7 @@ async fn fr_027f_moved_tag_updates_image_and_config() {
     assert_eq!((&generated["status"], &generated["reason"]), (&json!("Unknown"), &json!("ImageLabelsAwaited")));
     assert!(deployment(&namespace).await.is_none());
     assert!(
-        namespace.all::<ServiceAccount>().get_opt("starter-sa").await.unwrap().is_some(),
+        namespace.api::<ServiceAccount>().get_opt("starter-sa").await.unwrap().is_some(),
         "users add pull Secrets to this ServiceAccount"
     );
 
@@ -138,7 +142,7 @@ async fn fr_027f_moved_tag_updates_image_and_config() {
 
     // FR-027i: the content of a digest is read once, however often the object is reconciled.
     controller.reconcile().await;
-    let blob_reads = registry.asked().iter().filter(|path| path.contains("/blobs/")).count();
+    let blob_reads = registry.take_requests().iter().filter(|path| path.contains("/blobs/")).count();
     assert_eq!(blob_reads, 2, "one read for each digest");
 }
 
@@ -146,7 +150,7 @@ async fn fr_027f_moved_tag_updates_image_and_config() {
 async fn registry_outage_at_start_keeps_deployment() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let namespace = cluster.namespace("labels-down").await.unwrap();
-    let registry = Served::start().await;
+    let registry = FakeRegistry::start().await;
     registry.push("a/b", "1", in_label("first"), &[]);
     create_with_image(&admin, &namespace, None).await;
     let mut controller = Controller::start(cluster, &admin, &namespace, &registry);
@@ -154,7 +158,7 @@ async fn registry_outage_at_start_keeps_deployment() {
     let before = deployment(&namespace).await.unwrap();
     drop(controller);
 
-    registry.change(|inside| inside.fails = Some(503));
+    registry.change(|inside| inside.error_status = Some(503));
     let mut controller = Controller::start(cluster, &admin, &namespace, &registry);
     let unusable = |status: &Value| condition(status, "SpecAccepted")["reason"] == "ImageLabelsUnusable";
     let status = controller.until(unusable).await;
@@ -164,7 +168,7 @@ async fn registry_outage_at_start_keeps_deployment() {
     let after = deployment(&namespace).await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
 
-    registry.change(|inside| inside.fails = None);
+    registry.change(|inside| inside.error_status = None);
     controller.until(|status| condition(status, "SpecAccepted")["reason"] != "ImageLabelsUnusable").await;
     let after = deployment(&namespace).await.unwrap();
     assert_eq!(after.metadata.generation, before.metadata.generation);
@@ -173,16 +177,16 @@ async fn registry_outage_at_start_keeps_deployment() {
 async fn create_pull_secret(namespace: &Namespace) {
     let mut secret: Secret = object(json!({ "metadata": { "name": "pull" }, "type": TYPE_DOCKERCONFIGJSON }));
     secret.data = Some(docker_config(HOST, "the-user", "the-password"));
-    namespace.all::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+    namespace.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
 }
 
 #[tokio::test]
 async fn fr_027h_added_pull_secret_is_used_immediately() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let namespace = cluster.namespace("labels-account").await.unwrap();
-    let registry = Served::start().await;
+    let registry = FakeRegistry::start().await;
     registry.push("a/b", "1", in_label("private"), &[]);
-    registry.guard(Wants::Token, "the-user", "the-password");
+    registry.require_auth(RequiredAuth::Token, "the-user", "the-password");
     create_with_image(&admin, &namespace, None).await;
     let unreached = Duration::from_secs(3600);
     let slow = ReadSchedule { tag_interval: unreached, first_retry: unreached, last_retry: unreached, max_concurrent: 2 };
@@ -191,10 +195,10 @@ async fn fr_027h_added_pull_secret_is_used_immediately() {
 
     create_pull_secret(&namespace).await;
     let added = Patch::Merge(json!({ "imagePullSecrets": [{ "name": "pull" }] }));
-    namespace.all::<ServiceAccount>().patch("starter-sa", &PatchParams::default(), &added).await.unwrap();
+    namespace.api::<ServiceAccount>().patch("starter-sa", &PatchParams::default(), &added).await.unwrap();
     let status = controller.until(config_is_generated).await;
     assert!(base_config(&namespace, &status).await.contains("distro_name: private"));
-    let account = namespace.all::<ServiceAccount>().get("starter-sa").await.unwrap();
+    let account = namespace.api::<ServiceAccount>().get("starter-sa").await.unwrap();
     assert_eq!(account.image_pull_secrets.unwrap().len(), 1, "pull Secrets that users add must be kept");
 }
 
@@ -202,9 +206,9 @@ async fn fr_027h_added_pull_secret_is_used_immediately() {
 async fn fr_027h_service_account_pull_secrets_open_registry() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let namespace = cluster.namespace("labels-private").await.unwrap();
-    let registry = Served::start().await;
+    let registry = FakeRegistry::start().await;
     registry.push("a/b", "1", in_label("private"), &[]);
-    registry.guard(Wants::Token, "the-user", "the-password");
+    registry.require_auth(RequiredAuth::Token, "the-user", "the-password");
     create_with_image(&admin, &namespace, Some("puller")).await;
     let mut controller = Controller::start(cluster, &admin, &namespace, &registry);
     let unusable = |status: &Value| condition(status, "SpecAccepted")["reason"] == "ImageLabelsUnusable";
@@ -216,7 +220,7 @@ async fn fr_027h_service_account_pull_secrets_open_registry() {
     create_pull_secret(&namespace).await;
     let account: ServiceAccount =
         object(json!({ "metadata": { "name": "puller" }, "imagePullSecrets": [{ "name": "pull" }] }));
-    namespace.all::<ServiceAccount>().create(&PostParams::default(), &account).await.unwrap();
+    namespace.api::<ServiceAccount>().create(&PostParams::default(), &account).await.unwrap();
     let status = controller.until(config_is_generated).await;
     assert!(base_config(&namespace, &status).await.contains("distro_name: private"));
     assert!(!status.to_string().contains("the-password"));

@@ -6,17 +6,17 @@ use kube::api::{Patch, PatchParams};
 use rustix::process::Signal;
 use serde_json::json;
 use steersman_api::Family;
-use steersman_testkit::audit::Written;
+use steersman_testkit::audit::AuditedWrite;
 use steersman_testkit::{Flavour, wait};
 
 use super::process::{starter, test_env};
-use crate::process::operator::Operator;
-use crate::process::standby;
-use crate::schemas::uninstall;
+use crate::process::operator::OperatorProcess;
+use crate::process::start_standby;
+use crate::schemas::uninstall_crd;
 
 /// Asserts that each write was made by the holder of the Lease, and returns the number of checked writes. The audit log
 /// contains the writes of the Lease and of other objects in order.
-fn assert_only_leaders_wrote(writes: &[Written], identities: &[&str]) -> usize {
+fn assert_only_leaders_wrote(writes: &[AuditedWrite], identities: &[&str]) -> usize {
     let mut holder = String::new();
     let mut checked = 0;
     // Failed writes changed nothing.
@@ -58,7 +58,7 @@ async fn audit_log_shows_only_leader_writes() {
             }
         }
     });
-    let until_writes = async |identity: &str, operator: &Operator| {
+    let until_writes = async |identity: &str, operator: &OperatorProcess| {
         let count = || env.writes_of(identity).iter().filter(|written| !written.is_lease()).count();
         let before = count();
         let more = async || (count() > before + 10).then_some(());
@@ -67,31 +67,31 @@ async fn audit_log_shows_only_leader_writes() {
         });
     };
 
-    let mut first = env.place.start("audit-1", &[]).await;
-    env.place.until_led_by("audit-1").await;
+    let mut first = env.installation.start("audit-1", &[]).await;
+    env.installation.until_led_by("audit-1").await;
     until_writes("audit-1", &first).await;
-    let second = standby(&env.place, "audit-2").await;
+    let second = start_standby(&env.installation, "audit-2").await;
     first.signal(Signal::TERM);
-    env.place.until_led_by("audit-2").await;
+    env.installation.until_led_by("audit-2").await;
     assert_eq!(first.exit_code().await, Some(0));
     until_writes("audit-2", &second).await;
 
     // The second operator is paused while it works, and resumes after another one has become leader.
-    let third = standby(&env.place, "audit-3").await;
+    let third = start_standby(&env.installation, "audit-3").await;
     second.signal(Signal::STOP);
-    env.place.until_led_by("audit-3").await;
+    env.installation.until_led_by("audit-3").await;
     until_writes("audit-3", &third).await;
     second.signal(Signal::CONT);
-    second.until_said("lost the lease: standing by").await;
+    second.wait_for_log("lost the lease: standing by").await;
     until_writes("audit-3", &third).await;
 
     third.signal(Signal::KILL);
-    env.place.until_led_by("audit-2").await;
+    env.installation.until_led_by("audit-2").await;
     until_writes("audit-2", &second).await;
     stop.cancel();
     user_changes.await.unwrap();
-    let checked = assert_only_leaders_wrote(&env.cluster.writes().unwrap(), &["audit-1", "audit-2", "audit-3"]);
+    let checked = assert_only_leaders_wrote(&env.cluster.audited_writes().unwrap(), &["audit-1", "audit-2", "audit-3"]);
     println!("{checked} writes, each by the current leader");
     assert!(checked > 40, "{checked}");
-    uninstall(&env.admin, Family::Llsd).await;
+    uninstall_crd(&env.admin, Family::Llsd).await;
 }

@@ -36,7 +36,7 @@ async fn reconcile_with(
 /// Runs a distribution with the old operator.
 async fn prepare_old_deployment(cluster: &Cluster, client: &Client, namespace: &Namespace) -> Result<()> {
     let secret: Secret = object(json!({ "metadata": { "name": "vllm" }, "stringData": { "token": "hush" } }));
-    namespace.all::<Secret>().create(&PostParams::default(), &secret).await?;
+    namespace.api::<Secret>().create(&PostParams::default(), &secret).await?;
     objects(client, namespace.name()).create(&PostParams::default(), &object(vllm_distribution())).await?;
     for _ in 0..3 {
         reconcile_with(&old_reconciler(), cluster, client.clone(), namespace.name()).await?;
@@ -46,7 +46,7 @@ async fn prepare_old_deployment(cluster: &Cluster, client: &Client, namespace: &
 }
 
 async fn image(namespace: &Namespace) -> String {
-    let deployment = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let deployment = namespace.api::<Deployment>().get("starter").await.unwrap();
     deployment.spec.unwrap().template.spec.unwrap().containers[0].image.clone().unwrap()
 }
 
@@ -61,10 +61,10 @@ async fn operator_upgrade_updates_image_in_one_write() {
     let resolved =
         async || objects(&admin, name).get("starter").await.unwrap().data["status"]["resolvedDistribution"].clone();
     assert_eq!(resolved().await["image"], OLD_IMAGE);
-    let before = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let before = namespace.api::<Deployment>().get("starter").await.unwrap();
 
     reconcile_once(cluster, admin.clone(), name).await.unwrap();
-    let after = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let after = namespace.api::<Deployment>().get("starter").await.unwrap();
     assert_eq!(image(&namespace).await, "docker.io/llamastack/distribution-starter:0.7.1");
     assert_eq!(
         after.metadata.generation,
@@ -83,7 +83,7 @@ async fn failed_config_after_upgrade_keeps_deployment() {
     let name = namespace.name();
     prepare_old_deployment(cluster, &admin, &namespace).await.unwrap();
     let (mounted, maps) = (mounted_config_map(&namespace).await, generated_config_maps(&namespace).await);
-    let before = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let before = namespace.api::<Deployment>().get("starter").await.unwrap();
 
     let mut newer = reconciler();
     newer.settings.distributions.remove("starter");
@@ -94,19 +94,19 @@ async fn failed_config_after_upgrade_keeps_deployment() {
         condition["message"].as_str().unwrap().starts_with("Config generation failed after operator upgrade: "),
         "{condition}"
     );
-    let after = namespace.all::<Deployment>().get("starter").await.unwrap();
+    let after = namespace.api::<Deployment>().get("starter").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     assert_eq!((mounted_config_map(&namespace).await, generated_config_maps(&namespace).await), (mounted, maps));
-    assert!(namespace.all::<ConfigMap>().get_opt(&mounted_config_map(&namespace).await).await.unwrap().is_some());
+    assert!(namespace.api::<ConfigMap>().get_opt(&mounted_config_map(&namespace).await).await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn upgrade_survives_crash_at_every_call() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
-    let crashes = crash_everywhere_and(
+    let crashes = crash_at_every_call_with_invariant(
         cluster,
         "upgrade-crash",
-        (Calls::Writes, &[Cut::NotSent, Cut::AnswerLost]),
+        (CountedCalls::Writes, &[CallFault::NotSent, CallFault::ResponseLost]),
         async |namespace: &Namespace| prepare_old_deployment(cluster, &admin, namespace).await,
         async |client, namespace: &Namespace, ()| {
             reconcile_once(cluster, client, namespace.name()).await?;
@@ -119,5 +119,5 @@ async fn upgrade_survives_crash_at_every_call() {
     .await
     .unwrap();
     assert!(crashes.calls >= 2, "Deployment, status: {crashes:?}");
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }

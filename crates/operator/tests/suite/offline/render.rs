@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use serde_json::{Value, json};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Input, Merge, base, generate};
-use steersman_testkit::{Flavour, shared};
+use steersman_testkit::{Flavour, shared_cluster};
 
 use super::{CommandRun, NEW_STACK, OLD_STACK, OTHER_KIND, Workspace, fixture_files, run_on};
 
@@ -197,18 +197,18 @@ fn provider_merge_follows_the_annotation() {
 
 #[tokio::test]
 async fn api_server_accepts_rendered_objects() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("render").await.unwrap();
     let stored = OLD_STACK.replace("    containerSpec:", "    storage: {size: 5Gi}\n    containerSpec:");
     let generated = NEW_STACK.replace("  namespace: team-a\n", "");
     let run = run_on(&format!("{stored}---\n{generated}"), &["render"]);
     namespace.apply(&run.assert_success().out).await.unwrap();
-    let deployment = namespace.all::<Deployment>().get("old").await.unwrap();
+    let deployment = namespace.api::<Deployment>().get("old").await.unwrap();
     assert_eq!(deployment.spec.unwrap().replicas, Some(2));
-    namespace.all::<PersistentVolumeClaim>().get("old-pvc").await.unwrap();
+    namespace.api::<PersistentVolumeClaim>().get("old-pvc").await.unwrap();
     let rendered = run.documents();
     let rendered = of_kind(&rendered, "ConfigMap").unwrap();
-    let live = namespace.all::<ConfigMap>().get(rendered["metadata"]["name"].as_str().unwrap()).await.unwrap();
+    let live = namespace.api::<ConfigMap>().get(rendered["metadata"]["name"].as_str().unwrap()).await.unwrap();
     assert_eq!(json!(live.data), rendered["data"]);
 }
 

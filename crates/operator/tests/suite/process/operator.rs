@@ -12,50 +12,50 @@ use kube::{Client, Config};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use steersman::run::LEASE;
-use steersman_testkit::{Account, Cluster, Launch, Log, Operator as Process, wait};
+use steersman_testkit::{Cluster, Log, Operator as Process, OperatorAccount, OperatorCommand, wait};
 use tempfile::TempDir;
 
 /// The operator's own namespace with the shipped roles and no Lease.
-pub struct Place {
+pub struct TestInstallation {
     kubeconfig: PathBuf,
     leases: Api<Lease>,
 }
 
-impl Place {
+impl TestInstallation {
     /// Installs the shipped roles. The caller needs exclusive use of the cluster: the role names one Lease in one namespace.
-    pub async fn of(cluster: &Cluster) -> Self {
-        let Account { namespace, kubeconfig, .. } = Account::install(cluster).await.unwrap();
+    pub async fn create(cluster: &Cluster) -> Self {
+        let OperatorAccount { namespace, kubeconfig, .. } = OperatorAccount::install(cluster).await.unwrap();
         let leases: Api<Lease> = Api::namespaced(cluster.admin().await.unwrap(), &namespace);
         // An earlier test whose operators were killed may have left its Lease.
         let _ = leases.delete(LEASE, &DeleteParams::default()).await;
         Self { kubeconfig, leases }
     }
 
-    pub async fn start(&self, identity: &str, more: &[&str]) -> Operator {
+    pub async fn start(&self, identity: &str, more: &[&str]) -> OperatorProcess {
         self.start_with(identity, more, &[]).await
     }
 
     /// Starts an operator with these environment variables.
-    pub async fn start_with(&self, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Operator {
-        let operator = Operator::spawn_with(&self.kubeconfig, identity, more, variables);
-        operator.until_said("listening").await;
+    pub async fn start_with(&self, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> OperatorProcess {
+        let operator = OperatorProcess::spawn_with(&self.kubeconfig, identity, more, variables);
+        operator.wait_for_log("listening").await;
         operator
     }
 
     pub async fn until_led_by(&self, identity: &str) {
         let holds = |lease: &Lease| holder(lease) == identity;
         let what = format!("is held by {identity}");
-        wait::until(self.leases.clone(), LEASE, &what, wait::LIMIT, holds).await.unwrap();
+        wait::until(self.leases.clone(), LEASE, &what, wait::TIMEOUT, holds).await.unwrap();
     }
 
-    /// Extends the Lease of the current holder, even a dead one, until [`Place::let_go`], so that a test does not race with
-    /// its expiry.
-    pub async fn hold_on(&self) {
+    /// Extends the Lease of the current holder, even a dead one, until [`TestInstallation::release_lease`], so that a test
+    /// does not race with its expiry.
+    pub async fn extend_lease(&self) {
         self.patch_lease(json!({ "leaseDurationSeconds": 3600 })).await;
     }
 
     /// Releases the Lease, so that a waiting operator takes it now.
-    pub async fn let_go(&self) {
+    pub async fn release_lease(&self) {
         self.patch_lease(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })).await;
     }
 
@@ -77,13 +77,13 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-pub struct Operator {
+pub struct OperatorProcess {
     process: Process,
     // The folder holds the log, so it is dropped last.
     _folder: TempDir,
 }
 
-impl Operator {
+impl OperatorProcess {
     pub fn spawn(kubeconfig: &Path, identity: &str, more: &[&str]) -> Self {
         Self::spawn_with(kubeconfig, identity, more, &[])
     }
@@ -94,16 +94,16 @@ impl Operator {
 
     fn spawn_in(folder: TempDir, kubeconfig: &Path, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-        let launch = Launch::new(program, kubeconfig, identity).with(more).with_variables(variables);
-        Self { process: launch.start(folder.path()).unwrap(), _folder: folder }
+        let command = OperatorCommand::new(program, kubeconfig, identity).args(more).envs(variables);
+        Self { process: command.start(folder.path()).unwrap(), _folder: folder }
     }
 
     /// Starts an operator whose API server does not answer at this address.
-    pub fn nowhere(server: &str) -> Self {
-        Self::nowhere_with(server, &[])
+    pub fn without_api_server(server: &str) -> Self {
+        Self::without_api_server_with(server, &[])
     }
 
-    pub fn nowhere_with(server: &str, more: &[&str]) -> Self {
+    pub fn without_api_server_with(server: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let text = format!(
@@ -120,7 +120,7 @@ impl Operator {
 
     /// Waits until the process ends. None if a signal ended it.
     pub async fn exit_code(&mut self) -> Option<i32> {
-        self.process.until_ended().await.unwrap().code()
+        self.process.wait_for_exit().await.unwrap().code()
     }
 
     pub fn log(&self) -> String {
@@ -128,26 +128,26 @@ impl Operator {
     }
 
     /// Standard error of the process.
-    pub fn complaint(&self) -> String {
-        self.process.complaint()
+    pub fn stderr(&self) -> String {
+        self.process.stderr()
     }
 
     fn lines(&self) -> &Log {
         self.process.log()
     }
 
-    pub fn said(&self, message: &str) -> bool {
-        self.lines().said(message)
+    pub fn has_logged(&self, message: &str) -> bool {
+        self.lines().contains(message)
     }
 
     /// The number of log lines with this message that satisfy `counts`.
-    pub fn times_said(&self, message: &str, counts: impl Fn(&Value) -> bool) -> usize {
-        self.lines().times_said(message, counts)
+    pub fn count_logged(&self, message: &str, counts: impl Fn(&Value) -> bool) -> usize {
+        self.lines().count(message, counts)
     }
 
-    pub async fn until_said(&self, message: &str) {
-        let said = wait::eventually(message, async || self.said(message).then_some(())).await;
-        said.unwrap_or_else(|error| panic!("{error}\n{}{}", self.log(), self.complaint()));
+    pub async fn wait_for_log(&self, message: &str) {
+        let logged = wait::eventually(message, async || self.has_logged(message).then_some(())).await;
+        logged.unwrap_or_else(|error| panic!("{error}\n{}{}", self.log(), self.stderr()));
     }
 
     pub fn assert_log_is_json(&self) {
@@ -157,7 +157,7 @@ impl Operator {
             assert!(["DEBUG", "INFO", "WARN", "ERROR"].contains(&level), "{line}");
             assert!(object["ts"].as_str().unwrap().ends_with('Z') && object["msg"].is_string(), "{line}");
         }
-        assert_eq!(self.complaint(), "");
+        assert_eq!(self.stderr(), "");
     }
 
     pub async fn health(&self, path: &str) -> Option<(u16, String)> {
@@ -174,8 +174,8 @@ impl Operator {
     }
 
     pub async fn until_metric(&self, line: &str) {
-        let shown = async || self.metrics("/metrics", None).await.filter(|answer| answer.1.contains(line));
-        wait::eventually(line, shown).await.unwrap();
+        let fetch = async || self.metrics("/metrics", None).await.filter(|answer| answer.1.contains(line));
+        wait::eventually(line, fetch).await.unwrap();
     }
 
     /// Waits for a successful scrape, because the API server's authorizer notices a new role binding with a delay.

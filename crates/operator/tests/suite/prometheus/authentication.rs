@@ -4,7 +4,7 @@ use std::fs;
 
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
 use steersman_testkit::pki::Authority;
-use steersman_testkit::prometheus::{Door, PASSWORD, USER};
+use steersman_testkit::prometheus::{ClientAuth, PASSWORD, USER};
 
 use super::{TestEnv, client, failure, pod, query_model, ready_pod, until, vllm};
 
@@ -15,7 +15,7 @@ async fn cause(settings: &Settings) -> String {
 
 #[tokio::test]
 async fn untrusted_certificate_is_refused() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     env.serve_and_scrape("a", "one", &vllm("0.5", "3", 5));
     let (good, host) = (env.settings(), env.prometheus.address());
     let folder = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ async fn untrusted_certificate_is_refused() {
 
 #[tokio::test]
 async fn url_credentials_are_sent_but_never_reported() {
-    let Some(env) = TestEnv::start(Door::Login).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::Password).await else { return };
     env.serve_and_scrape("a", "one", &vllm("0.5", "3", 5));
     let (settings, host) = (env.settings(), env.prometheus.address());
     assert_eq!(
@@ -82,7 +82,7 @@ async fn url_credentials_are_sent_but_never_reported() {
 
 #[tokio::test]
 async fn client_certificate_authenticates() {
-    let Some(env) = TestEnv::start(Door::Certificate).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::Certificate).await else { return };
     env.serve_and_scrape("a", "one", &vllm("0.5", "3", 5));
     let settings = env.settings();
     let message = cause(&settings).await;

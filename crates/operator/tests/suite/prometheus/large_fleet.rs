@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus};
 use steersman_reconcile::{Lookup, NamespacedName};
-use steersman_testkit::prometheus::Door;
+use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::wait;
 
 use super::{TestEnv, model_query, ready_pod};
@@ -28,20 +28,20 @@ fn fleet(namespaces: &[(&str, usize)]) -> (Vec<ModelAsked>, Vec<PodPlace>, Strin
 
 /// Queries these models; returns the number of pods with metrics and the number of queries.
 async fn query_fleet(env: &TestEnv, client: &Prometheus, models: &[ModelAsked], pods: &[PodPlace]) -> (usize, u64) {
-    let before = env.prometheus.queries().await.unwrap();
+    let before = env.prometheus.query_count().await.unwrap();
     let observed = client.look(models, pods, Timestamp::now()).await;
-    let requests = env.prometheus.queries().await.unwrap() - before;
+    let requests = env.prometheus.query_count().await.unwrap() - before;
     assert_eq!(observed.len(), models.len());
     (observed.values().map(|model| model.pods.as_ref().map_or(0, Vec::len)).sum(), requests)
 }
 
 #[tokio::test]
 async fn query_count_is_independent_of_fleet_size() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let client = env.client();
     let (models, pods, text) = fleet(&[("a", 5_200), ("b", 300), ("c", 4_000), ("d", 2_500)]);
     // The counter of requests may lack the label `namespace`.
-    env.pods.say("all", "all", text + "vllm:request_success_total{model_name=\"model-0\"} 5\n");
+    env.pods.set("all", "all", text + "vllm:request_success_total{model_name=\"model-0\"} 5\n");
     // A scrape of this size may take longer than the default timeout of one second.
     let slow_scrape = json!({
         "__metrics_path__": "/pods/all/all/metrics", "__scrape_interval__": "10s", "__scrape_timeout__": "10s"

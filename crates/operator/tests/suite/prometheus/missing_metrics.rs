@@ -3,14 +3,14 @@
 use jiff::{SignedDuration, Timestamp};
 use steersman_plan::variant::Silence;
 use steersman_reconcile::Lookup;
-use steersman_testkit::prometheus::Door;
-use steersman_testkit::{Pods, wait};
+use steersman_testkit::prometheus::ClientAuth;
+use steersman_testkit::{FakePodMetrics, wait};
 
 use super::{TestEnv, failure, pod, query_model, ready_pod, until, vllm};
 
 #[tokio::test]
 async fn removed_or_new_pods_have_no_metrics() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     env.serve_and_scrape("a", "lives", &vllm("0.5", "3", 0));
     env.serve_and_scrape("a", "gone", &vllm("0.9", "9", 0));
     let both = [ready_pod("a", "lives"), ready_pod("a", "gone")];
@@ -34,12 +34,12 @@ async fn until_ended(env: &TestEnv) {
 
 #[tokio::test]
 async fn failed_scrape_keeps_recent_metrics() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let (client, pods) = (env.client(), [ready_pod("a", "one")]);
     let known = async || {
         env.serve_and_scrape("a", "one", &vllm("0.9", "9", 0));
         until(&client, "a", &pods, "the pod", |observed| pod(observed, "one").is_some()).await;
-        env.pods.silence("a", "one");
+        env.pods.remove("a", "one");
         until_ended(&env).await;
         // On a slow machine, the samples may be older than a minute by now; then try again.
         pod(&query_model(&client, "a", &pods).await, "one").is_some().then_some(())
@@ -49,22 +49,22 @@ async fn failed_scrape_keeps_recent_metrics() {
 
 #[tokio::test]
 async fn recreated_pod_does_not_inherit_metrics() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
-    let mut labels = Pods::labels("a", "web-0");
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
+    let mut labels = FakePodMetrics::target_labels("a", "web-0");
     labels["instance"] = "10.0.0.1:8000".into();
-    env.pods.say("a", "web-0", vllm("0.9", "9", 0));
+    env.pods.set("a", "web-0", vllm("0.9", "9", 0));
     env.scrape("web", &labels);
     let (client, mut pods) = (env.client(), [ready_pod("a", "web-0")]);
     pods[0].ip = "10.0.0.1".parse().ok();
     until(&client, "a", &pods, "the first pod", |observed| pod(observed, "web-0").is_some()).await;
-    env.prometheus.forget("web").unwrap();
+    env.prometheus.remove_target("web").unwrap();
     until_ended(&env).await;
     // A new pod with this name has another address and has just started. Samples of the first pod are still recent.
     pods[0].ip = "10.0.0.2".parse().ok();
     pods[0].started = Some(Timestamp::now() + SignedDuration::from_mins(1));
     assert_eq!(query_model(&client, "a", &pods).await.pods, Err(Silence::Missing));
     labels["instance"] = "10.0.0.2:8000".into();
-    env.pods.say("a", "web-0", vllm("0.1", "0", 0));
+    env.pods.set("a", "web-0", vllm("0.1", "0", 0));
     env.scrape("web", &labels);
     pods[0].started = None;
     let observed = until(&client, "a", &pods, "the next pod", |observed| pod(observed, "web-0").is_some()).await;
@@ -73,7 +73,7 @@ async fn recreated_pod_does_not_inherit_metrics() {
 
 #[tokio::test]
 async fn old_metrics_are_stale_with_age() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let measured = Timestamp::now() - SignedDuration::from_mins(12);
     let model = super::escaped_model_name();
     let old =
@@ -93,7 +93,7 @@ async fn old_metrics_are_stale_with_age() {
 
 #[tokio::test]
 async fn prometheus_outage_is_reported_until_recovery() {
-    let Some(mut env) = TestEnv::start(Door::Open).await else { return };
+    let Some(mut env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     env.serve_and_scrape("a", "one", &vllm("0.5", "3", 5));
     let (client, pods) = (env.client(), [ready_pod("a", "one")]);
     until(&client, "a", &pods, "the pod", |observed| pod(observed, "one").is_some()).await;
@@ -106,6 +106,6 @@ async fn prometheus_outage_is_reported_until_recovery() {
         format!("{address} refuses connections; check that Prometheus runs and that PROMETHEUS_BASE_URL is right")
     );
     assert_eq!((observed.requests, observed.queue), (Lookup::Unknown(cause.clone()), Lookup::Unknown(cause)));
-    env.prometheus.start_again().await.unwrap();
+    env.prometheus.restart().await.unwrap();
     until(&client, "a", &pods, "the pod again", |observed| pod(observed, "one").is_some()).await;
 }

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use steersman::variant::prometheus::{ModelAsked, Prometheus};
 use steersman_reconcile::{Lookup, NamespacedName};
-use steersman_testkit::prometheus::Door;
+use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::wait;
 
 use super::{MODEL, NO_PODS, TestEnv, vllm};
@@ -27,7 +27,7 @@ async fn until(client: &Prometheus, seconds: i64, what: &str, holds: impl Fn(f64
 
 #[tokio::test]
 async fn request_count_survives_restart_and_pod_deletion() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let client = env.client();
     assert_eq!(
         requests(&client, "a", 3600).await,
@@ -37,7 +37,7 @@ async fn request_count_survives_restart_and_pod_deletion() {
     env.serve_and_scrape("a", "one", &vllm("0", "0", 5));
     until(&client, 3600, "five requests", |count| (count - 5.0).abs() < 1e-6).await;
     // A restart resets the counter; earlier requests still count.
-    env.pods.say("a", "one", vllm("0", "0", 0));
+    env.pods.set("a", "one", vllm("0", "0", 0));
     let reset = async || {
         let now = env.prometheus.query("sum(vllm:request_success_total)").await.unwrap();
         (now[0]["value"][1] == "0").then_some(())
@@ -47,7 +47,7 @@ async fn request_count_survives_restart_and_pod_deletion() {
     // A short period contains no requests, so the model counts as idle.
     until(&client, 3, "idle", |count| count == 0.0).await;
     // The long period still contains the requests after the pod is gone.
-    env.prometheus.forget("a-one").unwrap();
+    env.prometheus.remove_target("a-one").unwrap();
     let gone = async || {
         let now = env.prometheus.query("vllm:request_success_total").await.unwrap();
         now.as_array().is_some_and(Vec::is_empty).then_some(())
@@ -62,7 +62,7 @@ async fn request_count_survives_restart_and_pod_deletion() {
 
 #[tokio::test]
 async fn models_have_separate_retention_periods() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     env.serve_and_scrape("a", "one", &vllm("0", "0", 5));
     let client = env.client();
     until(&client, 3600, "five requests", |count| count >= 5.0 - 1e-6).await;

@@ -7,8 +7,8 @@ use steersman::variant::prometheus::{PodPlace, Prometheus, Scraping};
 use steersman_plan::variant::ModelSeen;
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
 use steersman_reconcile::Lookup;
-use steersman_testkit::Pods;
-use steersman_testkit::prometheus::Door;
+use steersman_testkit::FakePodMetrics;
+use steersman_testkit::prometheus::ClientAuth;
 
 use super::{TestEnv, failure, model_query, pod, ready_pod, until, vllm};
 
@@ -34,9 +34,9 @@ async fn query_model(client: &Prometheus, pods: &[PodPlace], now: Timestamp) -> 
 
 #[tokio::test]
 async fn pods_are_scraped_when_prometheus_fails() {
-    let one = Pods::start_at("127.0.0.2:0").await.unwrap();
+    let one = FakePodMetrics::start_at("127.0.0.2:0").await.unwrap();
     let port = one.address().port();
-    one.say("a", "one", vllm("0.5", "3", 10));
+    one.set("a", "one", vllm("0.5", "3", 10));
     let pods =
         [pod_at("a", "one", "127.0.0.2"), pod_at("a", "unready", "127.0.0.2"), pod_at("b", "other", "127.0.0.2")];
     let mut pods = pods.to_vec();
@@ -57,12 +57,12 @@ async fn pods_are_scraped_when_prometheus_fails() {
 
 #[tokio::test]
 async fn only_pods_unknown_to_prometheus_are_scraped() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     env.serve_and_scrape("a", "known", &vllm("0.5", "3", 10));
     let known = [ready_pod("a", "known")];
     until(&env.client(), "a", &known, "the pod", |observed| pod(observed, "known").is_some()).await;
-    let server = Pods::start_at("127.0.0.2:0").await.unwrap();
-    server.say("a", "any", vllm("0.9", "9", 10));
+    let server = FakePodMetrics::start_at("127.0.0.2:0").await.unwrap();
+    server.set("a", "any", vllm("0.9", "9", 10));
     let pods = [pod_at("a", "known", "127.0.0.2"), pod_at("a", "new", "127.0.0.2")];
     let observed =
         query_model(&scraping_client(&env.prometheus.url(), server.address().port()), &pods, Timestamp::now()).await;
@@ -74,12 +74,12 @@ async fn only_pods_unknown_to_prometheus_are_scraped() {
 /// A model is not idle if some of its pods are not scraped by Prometheus.
 #[tokio::test]
 async fn zero_requests_are_unknown_with_missing_pods() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     env.serve_and_scrape("a", "idle", &vllm("0", "0", 0));
     let idle = [pod_at("a", "idle", "127.0.0.9")];
     until(&env.client(), "a", &idle, "no requests", |observed| observed.requests == Lookup::Known(0.0)).await;
-    let server = Pods::start_at("127.0.0.2:0").await.unwrap();
-    server.say("a", "any", vllm("0", "0", 10));
+    let server = FakePodMetrics::start_at("127.0.0.2:0").await.unwrap();
+    server.set("a", "any", vllm("0", "0", 10));
     let client = scraping_client(&env.prometheus.url(), server.address().port());
     let alone = query_model(&client, &idle, Timestamp::now()).await;
     assert_eq!(alone.requests, Lookup::Known(0.0), "Prometheus has all pods");
@@ -94,13 +94,13 @@ async fn zero_requests_are_unknown_with_missing_pods() {
 
 #[tokio::test]
 async fn pod_with_future_start_is_scraped() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     // The samples seem to belong to an earlier pod with this name.
     env.serve_and_scrape("a", "new", &vllm("0.5", "3", 10));
     let named = [ready_pod("a", "new")];
     until(&env.client(), "a", &named, "the pod", |observed| pod(observed, "new").is_some()).await;
-    let server = Pods::start_at("127.0.0.2:0").await.unwrap();
-    server.say("a", "any", vllm("0.9", "9", 10));
+    let server = FakePodMetrics::start_at("127.0.0.2:0").await.unwrap();
+    server.set("a", "any", vllm("0.9", "9", 10));
     let now = Timestamp::now();
     let pods = [PodPlace { started: Some(now + SignedDuration::from_mins(10)), ..pod_at("a", "new", "127.0.0.2") }];
     let observed = query_model(&scraping_client(&env.prometheus.url(), server.address().port()), &pods, now).await;
@@ -109,11 +109,11 @@ async fn pod_with_future_start_is_scraped() {
 
 #[tokio::test]
 async fn failed_scrapes_pause_for_one_minute() {
-    let server = Pods::start_at("127.0.0.2:0").await.unwrap();
+    let server = FakePodMetrics::start_at("127.0.0.2:0").await.unwrap();
     let pods = [pod_at("a", "one", "127.0.0.2")];
     let (client, now) = (scraping_client(UNREACHABLE_PROMETHEUS, server.address().port()), Timestamp::now());
     failure(&query_model(&client, &pods, now).await);
-    server.say("a", "one", vllm("0.5", "3", 10));
+    server.set("a", "one", vllm("0.5", "3", 10));
     failure(&query_model(&client, &pods, now + SignedDuration::from_secs(59)).await);
     let later = query_model(&client, &pods, now + SignedDuration::from_secs(60)).await;
     assert!(pod(&later, "one").is_some(), "{later:?}");

@@ -9,7 +9,7 @@ use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate, Step};
 use steersman_sim::server::{Shape, Speed};
-use steersman_testkit::prometheus::Door;
+use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::wait;
 
 use super::{MODEL, TestEnv, pod, ready_pod};
@@ -22,7 +22,7 @@ fn expose_metrics(env: &TestEnv, fleet: &Fleet) {
     for name in fleet.pods().keys() {
         match expose::pod(fleet, name, MODEL) {
             Some(text) => env.serve_and_scrape("a", name, &text),
-            None => env.pods.silence("a", name),
+            None => env.pods.remove("a", name),
         }
     }
     env.serve_and_scrape("a", "picker", &expose::picker(fleet, MODEL));
@@ -46,7 +46,7 @@ async fn until(client: &Prometheus, pods: &[PodPlace], what: &str, holds: impl F
 
 #[tokio::test]
 async fn simulated_fleet_is_measured_correctly() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let client = env.client();
     let busy = Load::Steps(vec![Step { rate: Rate(40_000), lasts: 120_000 }]);
     let mut fleet = Fleet::new(SHAPE, busy);

@@ -4,14 +4,14 @@ use serde_json::json;
 use steersman_plan::variant::Silence;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_reconcile::Lookup;
-use steersman_testkit::Pods;
-use steersman_testkit::prometheus::Door;
+use steersman_testkit::FakePodMetrics;
+use steersman_testkit::prometheus::ClientAuth;
 
 use super::{MODEL, TestEnv, pod, query_model, ready_pod, until, vllm};
 
 #[tokio::test]
 async fn pod_metrics_are_complete_and_per_namespace() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let (client, pods) = (env.client(), [ready_pod("a", "one"), ready_pod("a", "two"), ready_pod("b", "one")]);
     env.serve_and_scrape("a", "one", &vllm("0.5", "3", 100));
     env.serve_and_scrape("a", "two", &vllm("0.25", "0", 0));
@@ -23,7 +23,7 @@ async fn pod_metrics_are_complete_and_per_namespace() {
     };
     until(&client, "a", &pods, "two pods", both).await;
     // An average needs two samples with requests between them.
-    env.pods.say("a", "one", vllm("0.5", "3", 120));
+    env.pods.set("a", "one", vllm("0.5", "3", 120));
     let averages = |observed: &_| {
         pod(observed, "one").is_some_and(|pod| pod.hit_rate.is_some() && pod.input.is_some() && pod.output.is_some())
     };
@@ -48,7 +48,7 @@ async fn pod_metrics_are_complete_and_per_namespace() {
 
 #[tokio::test]
 async fn model_name_mismatch_is_reported() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let (client, pods) = (env.client(), [ready_pod("a", "one"), ready_pod("b", "two")]);
     env.serve_and_scrape(
         "a",
@@ -66,7 +66,7 @@ async fn model_name_mismatch_is_reported() {
 
 #[tokio::test]
 async fn sglang_and_address_only_pods_are_recognized() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let model = super::escaped_model_name();
     let sglang = format!(
         "sglang:token_usage{{model_name=\"{model}\"}} 0.75\nsglang:num_queue_reqs{{model_name=\"{model}\"}} 4\n\
@@ -76,7 +76,7 @@ async fn sglang_and_address_only_pods_are_recognized() {
         "vllm:gpu_cache_usage_perc{{model_name=\"{model}\"}} 0.125\nvllm:num_requests_waiting{{model_name=\"{model}\"}} 1\n"
     );
     env.serve_and_scrape("a", "sglang", &sglang);
-    env.pods.say("a", "old", old);
+    env.pods.set("a", "old", old);
     // Only the address identifies the pod of this series.
     env.scrape("nameless", &json!({ "instance": "10.1.2.3:8000", "__metrics_path__": "/pods/a/old/metrics" }));
     let mut pods = [ready_pod("a", "sglang"), ready_pod("a", "old")];
@@ -91,7 +91,7 @@ async fn sglang_and_address_only_pods_are_recognized() {
 
 #[tokio::test]
 async fn endpoint_picker_queue_is_measured() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let model = super::escaped_model_name();
     let flow = "inference_extension_flow_control_queue";
     let text = format!(
@@ -109,7 +109,7 @@ async fn endpoint_picker_queue_is_measured() {
 /// A picker may be scraped by several jobs and expose a queue under two metric names; each queue counts once.
 #[tokio::test]
 async fn picker_scraped_twice_counts_queues_once() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let model = super::escaped_model_name();
     let queues = |flow: &str, waiting: [u8; 2]| {
         let queue = |(user, waiting): (&str, u8)| {
@@ -124,11 +124,11 @@ async fn picker_scraped_twice_counts_queues_once() {
     env.serve_and_scrape("a", "picker", &both);
     env.serve_and_scrape("a", "other", &(queues(earlier, [1, 1]) + &queues(later, [1, 1])));
     // A second job scrapes the same pod at another port.
-    let mut labels = Pods::labels("a", "picker");
+    let mut labels = FakePodMetrics::target_labels("a", "picker");
     (labels["instance"], labels["endpoint"], labels["service"]) = (json!("10.0.0.1:9"), json!("http"), json!("picker"));
     env.scrape("again", &labels);
     // Pickers that differ only by their addresses.
-    env.pods.say("a", "nameless", queues(later, [10, 0]));
+    env.pods.set("a", "nameless", queues(later, [10, 0]));
     for (job, address) in [("one", "10.0.0.2:9"), ("two", "10.0.0.2:9"), ("three", "10.0.0.3:9")] {
         let labels = json!({ "namespace": "a", "instance": address, "endpoint": job,
             "__metrics_path__": "/pods/a/nameless/metrics" });
@@ -143,7 +143,7 @@ async fn picker_scraped_twice_counts_queues_once() {
 
 #[tokio::test]
 async fn nan_and_inf_values_are_absent() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let pods = [ready_pod("a", "nan"), ready_pod("a", "inf"), ready_pod("a", "well")];
     env.serve_and_scrape("a", "nan", &vllm("NaN", "2", 0));
     env.serve_and_scrape("a", "inf", &vllm("0.5", "+Inf", 0));
@@ -157,9 +157,9 @@ async fn nan_and_inf_values_are_absent() {
 
 #[tokio::test]
 async fn pod_scraped_twice_is_one_pod() {
-    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     env.serve_and_scrape("a", "one", &vllm("0.5", "3", 0));
-    let mut labels = Pods::labels("a", "one");
+    let mut labels = FakePodMetrics::target_labels("a", "one");
     labels["instance"] = json!("another-port");
     env.scrape("again", &labels);
     let pods = [ready_pod("a", "one")];

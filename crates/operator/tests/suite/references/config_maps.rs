@@ -35,14 +35,14 @@ async fn ca_bundles_of_cluster_and_namespaces_are_followed() {
     let elsewhere = env.cluster.namespace("trust-elsewhere").await.unwrap();
     let (one, two, three) = (certificate(), certificate(), certificate());
     let until_bundle = async |name: &str, certificates: &[&String]| {
-        let maps = env.namespace.all::<ConfigMap>();
+        let maps = env.namespace.api::<ConfigMap>();
         let expected: Vec<String> = certificates.iter().map(|pem| pem.replace(['\r', '\n'], "")).collect();
         let is = |map: &ConfigMap| {
             let text = map.data.as_ref().and_then(|data| data.get("ca-bundle.crt")).cloned().unwrap_or_default();
             let text = text.replace('\n', "");
             expected.iter().all(|pem| text.contains(pem)) && text.matches("BEGIN").count() == expected.len()
         };
-        wait::until(maps, name, "has the certificates", wait::LIMIT, is).await.unwrap();
+        wait::until(maps, name, "has the certificates", wait::TIMEOUT, is).await.unwrap();
     };
     env.create("plain", plain_spec()).await;
     let spec = json!({ "distribution": { "name": "starter" }, "networking": { "tls": { "caBundle": {
@@ -69,7 +69,7 @@ async fn ca_bundles_of_cluster_and_namespaces_are_followed() {
     until_bundle("named-ca-bundle", &[&one, &two]).await;
     env.apply_config_map(own, odh, json!({}), json!({ "ca-bundle.crt": three })).await;
     until_bundle("plain-ca-bundle", &[&three]).await;
-    env.namespace.all::<ConfigMap>().delete(odh, &DeleteParams::default()).await.unwrap();
+    env.namespace.api::<ConfigMap>().delete(odh, &DeleteParams::default()).await.unwrap();
     let mounts = |template: &Value| template["spec"]["volumes"].to_string().contains("plain-ca-bundle");
     env.until_deployment("plain", "has no CA bundle", |template| !mounts(template)).await;
     env.stop(controller).await;

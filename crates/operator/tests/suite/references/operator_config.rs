@@ -35,7 +35,7 @@ async fn operator_config_changes_apply_at_runtime() {
         env.until_deployment(name, "has the shipped image", |template| *image(template) == SHIPPED_IMAGE).await;
         env.until_settled(name).await;
     }
-    let generation = async |name: &str| env.namespace.all::<Deployment>().get(name).await.unwrap().metadata.generation;
+    let generation = async |name: &str| env.namespace.api::<Deployment>().get(name).await.unwrap().metadata.generation;
     assert_eq!(generation("generated").await, Some(1));
 
     // Image and configuration change in one write.
@@ -61,10 +61,10 @@ async fn operator_config_changes_apply_at_runtime() {
     set_config(json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}\npostgres-demo: 'no image'"),
         "featureFlags": "enableNetworkPolicy: {enabled: true}" }))
     .await;
-    let policies = env.namespace.all::<NetworkPolicy>();
+    let policies = env.namespace.api::<NetworkPolicy>();
     for name in ["generated", "plain"] {
         let policy = format!("{name}-network-policy");
-        wait::until(policies.clone(), &policy, "exists", wait::LIMIT, |_| true).await.unwrap();
+        wait::until(policies.clone(), &policy, "exists", wait::TIMEOUT, |_| true).await.unwrap();
         env.until_condition(name, "SpecAccepted", |found| !mentions(found, "the value is not YAML")).await;
     }
     assert_eq!(generation("generated").await, Some(2));
@@ -101,7 +101,7 @@ async fn restarted_operator_keeps_overridden_images() {
         env.touch("plain").await;
         controller.until_reconciles(1).await;
         controller.stop().await;
-        let live = env.namespace.all::<Deployment>().get("plain").await.unwrap();
+        let live = env.namespace.api::<Deployment>().get("plain").await.unwrap();
         assert_eq!(
             (live.metadata.generation, image(&json!(live.spec.unwrap().template))),
             (Some(1), &json!(OVERRIDE_IMAGE))
@@ -113,7 +113,7 @@ async fn restarted_operator_keeps_overridden_images() {
     let controller = env.run(&env.account().await, Scope::Cluster);
     let wrong = |found: &Value| found["message"].as_str().unwrap().contains("the value is not YAML");
     env.until_condition("plain", "SpecAccepted", wrong).await;
-    let live = env.namespace.all::<Deployment>().get("plain").await.unwrap();
+    let live = env.namespace.api::<Deployment>().get("plain").await.unwrap();
     assert_eq!(live.metadata.generation, Some(1));
     remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
     env.until_deployment("plain", "has the shipped image", |template| *image(template) == SHIPPED_IMAGE).await;

@@ -3,7 +3,7 @@
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 
 use super::*;
-use crate::process::operator::Operator;
+use crate::process::operator::OperatorProcess;
 
 /// Creates a user with the shipped permissions, except that Secrets can only be read by name.
 async fn restricted_client(env: &TestEnv) -> Client {
@@ -50,7 +50,7 @@ async fn secrets_are_polled_without_watch_permission() {
     roles.replace(env.namespace.name(), &PostParams::default(), &role).await.unwrap();
     wait::until_allowed(&client, "list", "", "secrets", None).await.unwrap();
     // The watch is retried within seconds, and its first list shows the deletion.
-    env.namespace.all::<Secret>().delete("key", &DeleteParams::default()).await.unwrap();
+    env.namespace.api::<Secret>().delete("key", &DeleteParams::default()).await.unwrap();
     env.until_condition("waiting", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
     env.stop(controller).await;
 }
@@ -65,21 +65,21 @@ async fn missing_permission_is_logged_once() {
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name }] }));
     let bindings: Api<RoleBinding> = Api::namespaced(env.admin.clone(), NAMESPACE);
     bindings.create(&PostParams::default(), &binding).await.unwrap();
-    let operator = Operator::spawn(&env.cluster.user_kubeconfig(name).unwrap(), "restricted", &[]);
+    let operator = OperatorProcess::spawn(&env.cluster.user_kubeconfig(name).unwrap(), "restricted", &[]);
     let polling_line = "no permission to list and watch this kind; referenced objects are polled instead";
-    operator.until_said(polling_line).await;
+    operator.wait_for_log(polling_line).await;
     env.create("waiting", spec_with_secret("key")).await;
     env.until_condition("waiting", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
     env.apply_secret("key", "hush").await;
     // The timed requeue finds the Secret; meanwhile the watch was retried several times.
     env.until_condition("waiting", "SecretsResolved", |found| found["status"] == "True").await;
     let is_secret = |line: &Value| line["kind"] == "Secret";
-    assert_eq!(operator.times_said(polling_line, is_secret), 1, "{}", operator.log());
+    assert_eq!(operator.count_logged(polling_line, is_secret), 1, "{}", operator.log());
     let watch_failed_line = "watch failed; it is restarted until it works";
-    assert_eq!(operator.times_said(watch_failed_line, is_secret), 1, "{}", operator.log());
+    assert_eq!(operator.count_logged(watch_failed_line, is_secret), 1, "{}", operator.log());
     assert!(!operator.log().contains("hush"));
     drop(operator);
-    uninstall(&env.admin, Family::Llsd).await;
+    uninstall_crd(&env.admin, Family::Llsd).await;
 }
 
 #[tokio::test]

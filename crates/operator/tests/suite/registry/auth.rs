@@ -4,21 +4,21 @@ use serde_json::json;
 use steersman::llamastack::oci::registry::RegistryError;
 use steersman_plan::oci::{Credentials, TYPE_DOCKERCONFIGJSON};
 
-use super::served::{HOST, Served, Wants, digest, gzip, tar};
+use super::fake::{FakeRegistry, HOST, RequiredAuth, digest, gzip, tar};
 use super::{config, credentials, distro, in_label};
 
 #[tokio::test]
 async fn pull_secret_authenticates_by_token_or_password() {
-    for wants in [Wants::Token, Wants::Password] {
-        let served = Served::start().await;
+    for required_auth in [RequiredAuth::Token, RequiredAuth::Password] {
+        let served = FakeRegistry::start().await;
         served.push("a/b", "1", in_label("private"), &[]);
-        served.guard(wants, "puller", "secret-password");
+        served.require_auth(required_auth, "puller", "secret-password");
         let image = format!("{HOST}/a/b:1");
         let registry = served.registry();
         let labelled = registry.labelled(&image, &credentials(HOST, "puller", "secret-password")).await.unwrap();
         assert_eq!(distro(&labelled), "private");
-        let requests = served.asked();
-        if wants == Wants::Token {
+        let requests = served.take_requests();
+        if required_auth == RequiredAuth::Token {
             let token = "GET /token?service=registry%2C+of+a+test&scope=repository%3Aa%2Fb%3Apull";
             assert_eq!(requests.iter().filter(|request| *request == token).count(), 1, "{requests:?}");
         }
@@ -34,7 +34,7 @@ async fn pull_secret_authenticates_by_token_or_password() {
         assert!(matches!(error, RegistryError::NoCredentials { code: 401, .. }), "{error}");
         assert!(error.to_string().contains("add a Secret of type kubernetes.io/dockerconfigjson"), "{error}");
         // Credentials of another host are not sent.
-        served.asked();
+        served.take_requests();
         registry.labelled(&image, &credentials("other.test", "puller", "secret-password")).await.unwrap_err();
         assert!(!served.state.lock().unwrap().authorized[0]);
     }
@@ -42,7 +42,7 @@ async fn pull_secret_authenticates_by_token_or_password() {
 
 #[tokio::test]
 async fn another_registry_cannot_read_cached_labels() {
-    let (private, evil) = (Served::start().await, Served::start().await);
+    let (private, evil) = (FakeRegistry::start().await, FakeRegistry::start().await);
     let digest = private.push("a/b", "1", in_label("private"), &[]);
     // The second host is an attacker's registry that knows nothing but the digest.
     let mut settings = private.settings();
@@ -57,9 +57,9 @@ async fn another_registry_cannot_read_cached_labels() {
 
 #[tokio::test]
 async fn logins_are_tried_in_order() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("private"), &[]);
-    served.guard(Wants::Token, "puller", "secret-password");
+    served.require_auth(RequiredAuth::Token, "puller", "secret-password");
     let mut many = credentials(&format!("{HOST}/a"), "old", "old-password");
     let right = super::docker_config(HOST, "puller", "secret-password");
     many.add("second", TYPE_DOCKERCONFIGJSON, &right).unwrap();
@@ -69,10 +69,10 @@ async fn logins_are_tried_in_order() {
 
 #[tokio::test]
 async fn identity_tokens_are_exchanged_registry_tokens_are_sent() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("private"), &[]);
-    served.guard(Wants::Token, "nobody", "identity");
-    for auth in [json!({ "identitytoken": "identity" }), json!({ "registrytoken": super::served::TOKEN })] {
+    served.require_auth(RequiredAuth::Token, "nobody", "identity");
+    for auth in [json!({ "identitytoken": "identity" }), json!({ "registrytoken": super::fake::TOKEN })] {
         let text = json!({ "auths": { HOST: auth } }).to_string();
         let data = [(".dockerconfigjson".to_owned(), k8s_openapi::ByteString(text.into_bytes()))].into();
         let mut credentials = Credentials::default();
@@ -84,11 +84,11 @@ async fn identity_tokens_are_exchanged_registry_tokens_are_sent() {
 
 #[tokio::test]
 async fn redirected_store_receives_no_credentials() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let layer = gzip(&tar(&[("config.yaml", config("stored").as_bytes())]));
     let labels = json!({ "io.llamastack.config.layer": digest(&layer), "io.llamastack.config.path": "config.yaml" });
     served.push("a/b", "1", labels, &[layer]);
-    served.guard(Wants::Token, "puller", "secret-password");
+    served.require_auth(RequiredAuth::Token, "puller", "secret-password");
     served.change(|state| state.redirects_blobs = true);
     let puller = credentials(HOST, "puller", "secret-password");
     let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &puller).await.unwrap();

@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 
-use super::served::{HOST, Served, TOKEN, Wants};
+use super::fake::{FakeRegistry, HOST, RequiredAuth, TOKEN};
 use super::{credentials, in_label};
 
 const FAST_INTERVALS: ReadSchedule = ReadSchedule {
@@ -39,8 +39,8 @@ impl CredentialSource for FixedCredentials {
     }
 }
 
-fn start_bases(served: &Served, logins: &FixedCredentials, limit: Duration) -> (Bases, DropGuard) {
-    let bases = Bases::new(served.registry_within(limit), logins.clone(), FAST_INTERVALS);
+fn start_bases(served: &FakeRegistry, logins: &FixedCredentials, limit: Duration) -> (Bases, DropGuard) {
+    let bases = Bases::new(served.registry_with_timeout(limit), logins.clone(), FAST_INTERVALS);
     let stop = CancellationToken::new();
     let (running, until) = (bases.clone(), stop.clone());
     tokio::spawn(async move { running.run(until).await });
@@ -68,7 +68,7 @@ async fn wait_for_labels(bases: &Bases, want: &ImageRequest, expected: impl Fn(&
             bases.changed().await;
         }
     };
-    tokio::time::timeout(wait::LIMIT, expected_labels).await.expect("the labels change in time")
+    tokio::time::timeout(wait::TIMEOUT, expected_labels).await.expect("the labels change in time")
 }
 
 fn base_and_remark(labels: &ObservedLabels) -> Option<(&str, Option<&str>)> {
@@ -82,21 +82,21 @@ fn base_and_remark(labels: &ObservedLabels) -> Option<(&str, Option<&str>)> {
 
 #[tokio::test]
 async fn labels_are_read_in_the_background() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
-    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::LIMIT);
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::TIMEOUT);
     assert_eq!(bases.observe(&want("one")), ObservedLabels::Pending);
     assert_eq!(bases.observe(&want("two")), ObservedLabels::Pending);
-    let changed = tokio::time::timeout(wait::LIMIT, bases.changed()).await.unwrap();
+    let changed = tokio::time::timeout(wait::TIMEOUT, bases.changed()).await.unwrap();
     assert_eq!(changed, ["one", "two"].map(|name| NamespacedName::new("here", name)).into());
     assert_eq!(base_and_remark(&bases.observe(&want("one"))), Some(("x", None)));
 }
 
 #[tokio::test]
 async fn moved_tag_enqueues_its_objects() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("first"), &[]);
-    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::LIMIT);
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::TIMEOUT);
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("first", None))).await;
     let digest = served.push("a/b", "1", in_label("second"), &[]);
     let labels =
@@ -106,10 +106,10 @@ async fn moved_tag_enqueues_its_objects() {
 
 #[tokio::test]
 async fn unavailable_registry_falls_back_to_embedded_base() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("late"), &[]);
-    served.change(|state| state.fails = Some(503));
-    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::LIMIT);
+    served.change(|state| state.error_status = Some(503));
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::TIMEOUT);
     let labels = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Unavailable { .. })).await;
     let Choice::Use { resolved, remark: Some(remark) } = choose(Some("starter"), &labels, None) else {
         panic!("no base: {labels:?}")
@@ -124,14 +124,14 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
     // A server that already runs with the base of the labels keeps it after a restart of the operator.
     assert!(matches!(choose(Some("starter"), &labels, Some(Source::OciLabel)), Choice::Wait(_)));
 
-    served.change(|state| state.fails = None);
+    served.change(|state| state.error_status = None);
     let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
     assert_eq!(base_and_remark(&labels), Some(("late", None)));
 }
 
 #[tokio::test]
 async fn last_labels_are_kept_while_registry_fails() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("kept"), &[]);
     let (bases, _running) = start_bases(&served, &FixedCredentials::default(), Duration::from_millis(500));
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("kept", None))).await;
@@ -142,7 +142,7 @@ async fn last_labels_are_kept_while_registry_fails() {
         base_and_remark(labels).unwrap().1.is_some_and(is_expected)
     };
     wait_for_labels(&bases, &want("one"), |labels| keeps_base_with(labels, &slow)).await;
-    served.change(|state| (state.hangs, state.fails) = (false, Some(500)));
+    served.change(|state| (state.hangs, state.error_status) = (false, Some(500)));
     let labels = wait_for_labels(&bases, &want("one"), |labels| {
         keeps_base_with(labels, &|remark| remark.contains("answered HTTP 500"))
     })
@@ -152,27 +152,27 @@ async fn last_labels_are_kept_while_registry_fails() {
     };
     assert_eq!(resolved.source, Source::OciLabel);
     assert!(remark.is_some());
-    served.change(|state| state.fails = None);
+    served.change(|state| state.error_status = None);
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("kept", None))).await;
 }
 
 #[tokio::test]
 async fn forgotten_object_causes_no_requests() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
-    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::LIMIT);
+    let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::TIMEOUT);
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
     bases.forget("here", "one");
     // The image of another object is requested several times meanwhile, the forgotten one is not.
     served.push("c/d", "1", in_label("other"), &[]);
     let other = ImageRequest { image: format!("{HOST}/c/d:1"), ..want("two") };
     wait_for_labels(&bases, &other, |labels| base_and_remark(labels).is_some()).await;
-    served.asked();
+    served.take_requests();
     for name in ["second", "third"] {
         served.push("c/d", "1", in_label(name), &[]);
         wait_for_labels(&bases, &other, |labels| base_and_remark(labels) == Some((name, None))).await;
     }
-    let requests = served.asked();
+    let requests = served.take_requests();
     assert!(!requests.is_empty() && requests.iter().all(|request| request.contains("/v2/c/d/")), "{requests:?}");
 }
 
@@ -204,12 +204,12 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for LogCapture {
 async fn logs_and_messages_hold_no_credentials() {
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(LogCapture)).unwrap();
     LOG.set(Some(String::new()));
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
-    served.guard(Wants::Token, "the-user", "the-password");
+    served.require_auth(RequiredAuth::Token, "the-user", "the-password");
     served.change(|state| state.redirects_blobs = true);
     let logins = FixedCredentials(Arc::new(Mutex::new(credentials(HOST, "the-user", "the-wrong-password"))));
-    let (bases, _running) = start_bases(&served, &logins, wait::LIMIT);
+    let (bases, _running) = start_bases(&served, &logins, wait::TIMEOUT);
     let silent = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Unavailable { .. })).await;
     *logins.0.lock().unwrap() = credentials(HOST, "the-user", "the-password");
     let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;

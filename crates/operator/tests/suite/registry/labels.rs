@@ -4,12 +4,12 @@ use serde_json::json;
 use steersman_plan::llamastack::config::base::{LAYER_FILE_LIMIT, Source, resolve};
 use steersman_plan::oci::Credentials;
 
-use super::served::{HOST, Served, digest, gzip, tar};
+use super::fake::{FakeRegistry, HOST, digest, gzip, tar};
 use super::{base, config, distro, in_label};
 
 #[tokio::test]
 async fn label_base_wins_over_embedded_base() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("llama/starter", "1", in_label("labelled"), &[]);
     let image = format!("{HOST}/llama/starter:1");
     let labelled = served.registry().labelled(&image, &Credentials::default()).await.unwrap();
@@ -21,7 +21,7 @@ async fn label_base_wins_over_embedded_base() {
 
 #[tokio::test]
 async fn layer_file_is_found_by_either_digest() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let plain = tar(&[("./etc/other.yaml", b"x"), ("./etc/config.yaml", config("layered").as_bytes())]);
     for (tag, layer) in [("gzip", gzip(&plain)), ("plain", plain.clone())] {
         for (number, named) in [digest(&layer), digest(&plain)].into_iter().enumerate() {
@@ -32,7 +32,7 @@ async fn layer_file_is_found_by_either_digest() {
             let image = format!("{HOST}/a/b:{tag}");
             let labelled = served.registry().labelled(&image, &Credentials::default()).await.unwrap();
             assert_eq!(distro(&labelled), "layered", "{tag}");
-            let requests = served.asked();
+            let requests = served.take_requests();
             assert_eq!(
                 requests.iter().filter(|request| request.contains("/blobs/")).count(),
                 2,
@@ -44,7 +44,7 @@ async fn layer_file_is_found_by_either_digest() {
 
 #[tokio::test]
 async fn image_without_labels_has_no_base() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", json!({ "maintainer": "x" }), &[]);
     served.push("a/b", "2", json!(null), &[]);
     for tag in [1, 2] {
@@ -55,7 +55,7 @@ async fn image_without_labels_has_no_base() {
 
 #[tokio::test]
 async fn image_index_prefers_amd64_then_arm64() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let registry = served.registry();
     let kind = "application/vnd.oci.image.index.v1+json";
     let image = |name: &str| served.push("a/b", name, in_label(name), &[]);
@@ -83,41 +83,41 @@ async fn image_index_prefers_amd64_then_arm64() {
 
 #[tokio::test]
 async fn digest_is_cached_and_moved_tag_noticed() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let registry = served.registry();
     let (none, image) = (Credentials::default(), format!("{HOST}/a/b:latest"));
     let first = served.push("a/b", "latest", in_label("first"), &[]);
     assert_eq!(registry.labelled(&image, &none).await.unwrap().digest, first);
-    assert_eq!(served.asked().len(), 3, "HEAD, the manifest, the configuration");
+    assert_eq!(served.take_requests().len(), 3, "HEAD, the manifest, the configuration");
     let second_read = registry.labelled(&image, &none).await.unwrap();
     assert_eq!(distro(&second_read), "first");
-    assert_eq!(served.asked(), ["HEAD /v2/a/b/manifests/latest"]);
+    assert_eq!(served.take_requests(), ["HEAD /v2/a/b/manifests/latest"]);
 
     let second = served.push("a/b", "latest", in_label("second"), &[]);
     let tag_interval = registry.labelled(&image, &none).await.unwrap();
     assert_eq!((distro(&tag_interval), &tag_interval.digest), ("second", &second));
-    served.asked();
+    served.take_requests();
 
     let pinned = registry.labelled(&format!("{HOST}/a/b:latest@{first}"), &none).await.unwrap();
     assert_eq!((distro(&pinned), &pinned.digest), ("first", &first), "the digest wins over the tag");
-    assert_eq!(served.asked(), [format!("HEAD /v2/a/b/manifests/{first}")]);
+    assert_eq!(served.take_requests(), [format!("HEAD /v2/a/b/manifests/{first}")]);
 }
 
 #[tokio::test]
 async fn concurrent_reads_share_one_request() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let registry = served.registry();
     served.push("a/b", "1", in_label("x"), &[]);
     let (image, none) = (format!("{HOST}/a/b:1"), Credentials::default());
     let all = futures::future::join_all((0..20).map(|_| registry.labelled(&image, &none))).await;
     assert!(all.iter().all(|labelled| distro(labelled.as_ref().unwrap()) == "x"));
-    let requests = served.asked();
+    let requests = served.take_requests();
     assert_eq!(requests.iter().filter(|request| request.starts_with("GET")).count(), 2, "{requests:?}");
 }
 
 #[tokio::test]
 async fn missing_digest_header_is_tolerated() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.change(|state| state.omits_digests = true);
     let pushed = served.push("a/b", "1", in_label("x"), &[]);
     let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &Credentials::default()).await.unwrap();
@@ -126,7 +126,7 @@ async fn missing_digest_header_is_tolerated() {
 
 #[tokio::test]
 async fn invalid_labels_fall_back_to_embedded_base() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let registry = served.registry();
     let link = {
         let mut builder = tar::Builder::new(Vec::new());

@@ -15,20 +15,20 @@ use steersman::llamastack::oci::registry::{INFLATED_LIMIT, LAYER_LIMIT, MANIFEST
 use steersman_plan::llamastack::config::base::LABEL_TEXT_LIMIT;
 use steersman_plan::oci::Credentials;
 use steersman_runtime::http::{Http, HttpRequest, HttpSettings};
-use steersman_testkit::ports::HeldPort;
+use steersman_testkit::ports::ReservedPort;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::fake::{FakeRegistry, HOST, digest, gzip, tar};
 use super::in_label;
-use super::served::{HOST, Served, digest, gzip, tar};
 
-async fn read_error(served: &Served, tag: &str) -> String {
+async fn read_error(served: &FakeRegistry, tag: &str) -> String {
     let labelled = served.registry().labelled(&format!("{HOST}/a/b:{tag}"), &Credentials::default()).await;
     labelled.unwrap_err().to_string()
 }
 
 #[tokio::test]
 async fn oversized_label_is_refused() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let labels = json!({ "io.llamastack.config.base64": STANDARD.encode(vec![b'#'; LABEL_TEXT_LIMIT + 1]) });
     served.push("a/b", "label", labels, &[]);
     let labelled = served.registry().labelled(&format!("{HOST}/a/b:label"), &Credentials::default()).await.unwrap();
@@ -42,7 +42,7 @@ async fn oversized_label_is_refused() {
 
 #[tokio::test]
 async fn oversized_layer_is_not_fetched() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let layer = vec![0; LAYER_LIMIT + 1];
     let labels = json!({ "io.llamastack.config.layer": digest(&layer), "io.llamastack.config.path": "config.yaml" });
     served.push("a/b", "1", labels, &[layer]);
@@ -50,12 +50,12 @@ async fn oversized_layer_is_not_fetched() {
     let error = labelled.base.unwrap_err().to_string();
     let expected = "the layer has 16777217 bytes, more than the 16777216 allowed; give config.yaml a layer of its own";
     assert!(error.ends_with(expected), "{error}");
-    assert_eq!(served.asked().iter().filter(|request| request.contains("/blobs/")).count(), 1);
+    assert_eq!(served.take_requests().iter().filter(|request| request.contains("/blobs/")).count(), 1);
 }
 
 #[tokio::test]
 async fn layer_with_false_length_is_cut_off() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let layer = served.blob("a/b", vec![7; LAYER_LIMIT + 1]);
     let labels = json!({ "io.llamastack.config.layer": layer, "io.llamastack.config.path": "config.yaml" });
     let config = served.blob("a/b", json!({ "config": { "Labels": labels } }).to_string().into_bytes());
@@ -68,7 +68,7 @@ async fn layer_with_false_length_is_cut_off() {
 
 #[tokio::test]
 async fn decompression_bomb_is_refused() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let mut header = tar::Header::new_gnu();
     header.set_path("big").unwrap();
     header.set_size(INFLATED_LIMIT * 2);
@@ -89,7 +89,7 @@ async fn decompression_bomb_is_refused() {
 
 #[tokio::test]
 async fn content_with_wrong_digest_is_refused() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let good = served.push("a/b", "1", in_label("x"), &[]);
     let kind = "application/vnd.oci.image.manifest.v1+json";
     // The registry returns another manifest for the digest of the pushed one.
@@ -111,11 +111,11 @@ async fn content_with_wrong_digest_is_refused() {
 
 #[tokio::test]
 async fn hanging_registry_times_out() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.change(|state| state.hangs = true);
     let image = format!("{HOST}/a/b:1");
     let limit = Duration::from_millis(50);
-    let error = served.registry_within(limit).labelled(&image, &Credentials::default()).await.unwrap_err();
+    let error = served.registry_with_timeout(limit).labelled(&image, &Credentials::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "registry registry.test did not return the labels of the image within 50ms");
     let http = Http::new(HttpSettings { answer: limit, ..served.settings() }).unwrap();
     let registry = Registry::new(http, Duration::from_secs(20));
@@ -125,10 +125,10 @@ async fn hanging_registry_times_out() {
 
 #[tokio::test]
 async fn errors_do_not_quote_the_registry() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let missing = "registry registry.test has no 9 in a/b (HTTP 404); check the name and the tag of the image";
     assert_eq!(read_error(&served, "9").await, missing);
-    served.change(|state| state.fails = Some(503));
+    served.change(|state| state.error_status = Some(503));
     assert_eq!(read_error(&served, "9").await, "registry registry.test answered HTTP 503 to the request for 9");
     let bad = served.registry().labelled("registry.test/UPPER:1", &Credentials::default()).await.unwrap_err();
     assert!(
@@ -139,7 +139,7 @@ async fn errors_do_not_quote_the_registry() {
 
 #[tokio::test]
 async fn refused_registry_connection_is_reported() {
-    let port = HeldPort::any().unwrap();
+    let port = ReservedPort::any_free().unwrap();
     let address = format!("http://127.0.0.1:{}", port.number()).parse().unwrap();
     let settings = HttpSettings { elsewhere: [(HOST.to_owned(), address)].into(), ..HttpSettings::default() };
     let registry = Registry::new(Http::new(settings).unwrap(), Duration::from_secs(20));
@@ -149,7 +149,7 @@ async fn refused_registry_connection_is_reported() {
 
 #[tokio::test]
 async fn plain_http_needs_an_explicit_setting() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
     let plain = format!("http://{}/v2/a/b/manifests/1", served.address);
     let request = |method| HttpRequest { method, ..HttpRequest::get(plain.parse().unwrap(), 10) };
@@ -158,14 +158,14 @@ async fn plain_http_needs_an_explicit_setting() {
 
     // A registry cannot make us use plain HTTP for its tokens either.
     served.change(|state| state.realm = format!("http://{}/token", "auth.example"));
-    served.guard(super::served::Wants::Token, "u", "p");
-    served.asked();
+    served.require_auth(super::fake::RequiredAuth::Token, "u", "p");
+    served.take_requests();
     let error = read_error(&served, "1").await;
     assert!(
         error.starts_with("registry registry.test: the operator's settings do not allow plain http to auth.example"),
         "{error}"
     );
-    assert_eq!(served.asked().len(), 1);
+    assert_eq!(served.take_requests().len(), 1);
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn proxy_tunnels_remote_hosts_only() {
         connection.write_all(b"HTTP/1.1 403 Forbidden\r\n\r\n").await.unwrap();
         String::from_utf8(head).unwrap()
     });
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
     let http = Http::new(HttpSettings { proxies: Some(Arc::new(proxy)), ..served.settings() }).unwrap();
     let local = format!("https://{HOST}/v2/a/b/manifests/1").parse().unwrap();
@@ -218,7 +218,7 @@ async fn proxy_tunnels_remote_hosts_only() {
 
 #[tokio::test]
 async fn multiple_gzip_members_are_one_archive() {
-    let served = Served::start().await;
+    let served = FakeRegistry::start().await;
     let archive = tar(&[("a", b"a"), ("config.yaml", super::config("members").as_bytes())]);
     let layer = [gzip(&archive[..700]), gzip(&archive[700..])].concat();
     let labels = json!({ "io.llamastack.config.layer": digest(&layer), "io.llamastack.config.path": "config.yaml" });

@@ -5,10 +5,10 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use steersman::llamastack::oci::{ClusterCredentials, PullCredentials, CredentialSource, ImageRequest, rules};
 use steersman_plan::oci::{ImageReference, Login, TYPE_DOCKERCONFIGJSON};
-use steersman_testkit::{Flavour, shared, wait};
+use steersman_testkit::{Flavour, shared_cluster, wait};
 
 use super::docker_config;
-use super::served::HOST;
+use super::fake::HOST;
 use crate::server::server;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -25,7 +25,7 @@ fn passwords(gathered: &PullCredentials) -> Vec<String> {
 
 #[tokio::test]
 async fn pod_pull_secrets_override_the_accounts() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("pull").await.unwrap();
     let admin = cluster.admin().await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), namespace.name());

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use kube::Client;
 use steersman_plan::dynamo::names;
-use steersman_testkit::cut::{Calls, Cut, Cutter, crash_everywhere_and};
+use steersman_testkit::fault_injection::{CallFault, CountedCalls, FaultInjector, crash_at_every_call_with_invariant};
 use steersman_testkit::{Namespace, wait};
 
 use super::*;
@@ -46,7 +46,7 @@ async fn run_relay(client: Client, profiler: &SimulatedProfiler) -> Result<()> {
             }
             None => {
                 let place = env.target();
-                let followed = tokio::time::timeout(wait::LIMIT, follow(&server, &place, &timing, &stop)).await;
+                let followed = tokio::time::timeout(wait::TIMEOUT, follow(&server, &place, &timing, &stop)).await;
                 let ending = followed.context("the relay did not end in time")??;
                 anyhow::ensure!(ending == Ending::Verdict, "the verdict is lost");
                 return Ok(());
@@ -55,12 +55,16 @@ async fn run_relay(client: Client, profiler: &SimulatedProfiler) -> Result<()> {
     }
 }
 
-async fn crashes(prefix: &str, calls: Calls, cuts: &[Cut]) -> Option<steersman_testkit::cut::Crashes> {
-    let cluster = shared(Flavour::Bare).await?;
+async fn crashes(
+    prefix: &str,
+    calls: CountedCalls,
+    faults: &[CallFault],
+) -> Option<steersman_testkit::fault_injection::SweepReport> {
+    let cluster = shared_cluster(Flavour::Bare).await?;
     let prepare = async |_: &Namespace| {
         // The profiler's pod and account are in another namespace, because they are not compared.
         let env = ProfilingEnv::new(cluster, prefix).await;
-        env.write("final_config.yaml", RESULT);
+        env.write("final_config.yaml", SAMPLE_RESULT);
         env.set_profiler_running().await;
         Ok(SimulatedProfiler { env, next_status: Mutex::new(0) })
     };
@@ -93,39 +97,43 @@ async fn crashes(prefix: &str, calls: Calls, cuts: &[Cut]) -> Option<steersman_t
         output["metadata"]["labels"][names::LABEL_NAMESPACE] = "NAMESPACE".into();
         Ok(vec![output])
     };
-    Some(crash_everywhere_and(cluster, prefix, (calls, cuts), prepare, run, always, snapshot).await.unwrap())
+    Some(
+        crash_at_every_call_with_invariant(cluster, prefix, (calls, faults), prepare, run, always, snapshot)
+            .await
+            .unwrap(),
+    )
 }
 
 #[tokio::test]
 async fn output_converges_after_a_failed_write() {
-    let Some(crashes) = crashes("relay-cut", Calls::Writes, &Cut::ALL).await else { return };
+    let Some(crashes) = crashes("relay-cut", CountedCalls::Writes, &CallFault::ALL).await else { return };
     assert_eq!(crashes.calls, 3, "two phases and the verdict");
-    assert_eq!(crashes.runs, 3 * Cut::ALL.len());
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert_eq!(crashes.runs, 3 * CallFault::ALL.len());
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }
 
 #[tokio::test]
 async fn output_converges_after_a_relay_crash() {
-    let Some(crashes) = crashes("relay-dies", Calls::All, &[Cut::NotSent]).await else { return };
+    let Some(crashes) = crashes("relay-dies", CountedCalls::All, &[CallFault::NotSent]).await else { return };
     assert!(crashes.calls >= 9, "reads of pod and ConfigMap count too: {}", crashes.calls);
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }
 
 #[tokio::test]
 async fn relay_delivers_despite_one_failed_call() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
     let env = ProfilingEnv::new(cluster, "relay-one").await;
-    env.write("final_config.yaml", RESULT);
+    env.write("final_config.yaml", SAMPLE_RESULT);
     env.write_status(SUCCESS);
     env.set_profiler_ended(0, "Completed").await;
     let account = env.account().await;
     // The relay reads its pod, reads the ConfigMap and writes it.
-    for (number, cut) in (1..=3).flat_map(|number| Cut::ALL.map(|cut| (number, cut))) {
-        let cutter = Cutter::at(number, cut).with_reads();
-        let server = env.server(cutter.around(&account));
+    for (number, fault) in (1..=3).flat_map(|number| CallFault::ALL.map(|fault| (number, fault))) {
+        let injector = FaultInjector::fail_call(number, fault).include_reads();
+        let server = env.server(injector.wrap(&account));
         let ending = follow(&server, &env.target(), &fast_timing(), &CancellationToken::new()).await;
-        assert_eq!((ending.unwrap(), cutter.hit()), (Ending::Verdict, true), "{cut:?} at call {number}");
-        assert_eq!(env.output().await.data.unwrap()["final_config.yaml"], RESULT, "{cut:?} at call {number}");
+        assert_eq!((ending.unwrap(), injector.has_fired()), (Ending::Verdict, true), "{fault:?} at call {number}");
+        assert_eq!(env.output().await.data.unwrap()["final_config.yaml"], SAMPLE_RESULT, "{fault:?} at call {number}");
         env.outputs().delete(&names::output("qwen"), &Default::default()).await.unwrap();
     }
 }

@@ -113,13 +113,13 @@ impl ProfilingEnv {
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         snapshot.object.annotations.extend(annotations);
         let account: ServiceAccount = object(account::account(&snapshot.object));
-        namespace.all().create(&PostParams::default(), &account).await.unwrap();
+        namespace.api().create(&PostParams::default(), &account).await.unwrap();
         let role = json!({ "metadata": { "name": namespace.name() }, "rules": role_rules(&granted) });
         let role: ClusterRole = object(role);
         let admin = cluster.admin().await.unwrap();
         Api::all(admin).create(&PostParams::default(), &role).await.unwrap();
         let binding: RoleBinding = object(account::binding(&snapshot.object, namespace.name()));
-        namespace.all().create(&PostParams::default(), &binding).await.unwrap();
+        namespace.api().create(&PostParams::default(), &binding).await.unwrap();
         let account = cluster.service_account(namespace.name(), names::SERVICE_ACCOUNT).await.unwrap();
         let (verb, resource) = if granted("configmaps") { ("create", "configmaps") } else { ("get", "pods") };
         wait::until_allowed(&account, verb, "", resource, Some(namespace.name())).await.unwrap();
@@ -129,7 +129,7 @@ impl ProfilingEnv {
         let job: Value = serde_json::from_str(&job.replace(&format!("{:?}", profile_job::OUTPUT_PATH), &path)).unwrap();
         let template = &job["spec"]["template"]["spec"];
         let pod: Pod = object(json!({ "metadata": { "name": POD_NAME }, "spec": template }));
-        namespace.all().create(&PostParams::default(), &pod).await.unwrap();
+        namespace.api().create(&PostParams::default(), &pod).await.unwrap();
         let copier = template["containers"].as_array().unwrap().iter().find(|of| of["name"] == profile_job::COPIER);
         let copier = copier.unwrap();
         assert_eq!(copier["command"], json!(["steersman", "relay"]));
@@ -189,11 +189,11 @@ impl ProfilingEnv {
         let status = json!({ "name": profile_job::PROFILER, "state": state, "image": "planner:1.4.0", "imageID": "",
             "ready": false, "restartCount": 0 });
         let patch = Patch::Merge(json!({ "status": { "phase": "Running", "containerStatuses": [status] } }));
-        self.namespace.all::<Pod>().patch_status(POD_NAME, &PatchParams::default(), &patch).await.unwrap();
+        self.namespace.api::<Pod>().patch_status(POD_NAME, &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub fn outputs(&self) -> Api<ConfigMap> {
-        self.namespace.all()
+        self.namespace.api()
     }
 
     pub async fn output(&self) -> ConfigMap {
@@ -204,7 +204,7 @@ impl ProfilingEnv {
     pub async fn wait_for_output(&self, key: &str, value: &str) {
         let has_value = |map: &ConfigMap| map.data.iter().flatten().any(|(name, text)| name == key && text == value);
         let what = format!("has {key}: {value}");
-        wait::until(self.outputs(), &names::output("qwen"), &what, wait::LIMIT, has_value).await.unwrap();
+        wait::until(self.outputs(), &names::output("qwen"), &what, wait::TIMEOUT, has_value).await.unwrap();
     }
 
     /// The operator's snapshot with the output of the relay and this state of the Job.
@@ -234,7 +234,7 @@ impl ProfilingEnv {
         let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
         command.arg("relay").args(&self.args).env_clear().env("POD_NAME", POD_NAME).env("KUBECONFIG", &kubeconfig);
         command.stdin(Stdio::null()).stdout(open("log")).stderr(open("stderr"));
-        Sidecar { child: process::spawn_bound(command).unwrap(), folder, kubeconfig }
+        Sidecar { child: process::spawn_child_bound_to_parent(command).unwrap(), folder, kubeconfig }
     }
 }
 
@@ -251,8 +251,8 @@ pub fn fast_timing() -> RelayTiming {
         patience: Duration::from_millis(100),
         long_patience: Duration::from_millis(300),
         longest_pause: Duration::from_millis(100),
-        rights: wait::LIMIT,
-        flush: wait::LIMIT,
+        rights: wait::TIMEOUT,
+        flush: wait::TIMEOUT,
     }
 }
 
@@ -276,11 +276,11 @@ impl Sidecar {
     }
 
     fn lines(&self) -> Log {
-        Log::at(&self.folder.path().join("log"))
+        Log::open(&self.folder.path().join("log"))
     }
 
-    pub async fn until_said(&self, message: &str) {
-        self.lines().until_said(message).await.unwrap();
+    pub async fn wait_for_log(&self, message: &str) {
+        self.lines().wait_for(message).await.unwrap();
     }
 
     pub fn stderr(&self) -> String {

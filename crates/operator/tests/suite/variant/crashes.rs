@@ -1,6 +1,6 @@
 //! The fleet after a crash, an error or a timeout at each write: the same statuses.
 
-use steersman_testkit::cut::{Cut, crash_everywhere};
+use steersman_testkit::fault_injection::{CallFault, crash_at_every_call};
 
 use super::*;
 
@@ -25,10 +25,10 @@ fn without_times(object: &DynamicObject) -> serde_json::Result<Value> {
 #[tokio::test]
 async fn fleet_status_is_same_after_any_crash() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
-    let crashes = crash_everywhere(
+    let crashes = crash_at_every_call(
         cluster,
         "crash-fleet",
-        &Cut::ALL,
+        &CallFault::ALL,
         async |namespace: &Namespace| {
             deploy(namespace, "decode", 2).await?;
             for (name, target) in [("first", "decode"), ("second", "absent")] {
@@ -45,7 +45,7 @@ async fn fleet_status_is_same_after_any_crash() {
     .await
     .unwrap();
     assert!(crashes.calls >= 3, "expected an event and two statuses: {crashes:?}");
-    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    assert!(crashes.failures.is_empty(), "{:#?}", crashes.failures);
 }
 
 /// The second controller reconciles from stores that were filled before the write of the first.

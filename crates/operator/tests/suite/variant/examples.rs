@@ -26,7 +26,7 @@ async fn example_is_accepted_or_refused_with_documented_message() {
         assert!(text.starts_with("# "), "{file} must begin with a comment on its purpose");
         let refused = text.lines().next().unwrap().strip_prefix("# refused: ");
         assert_eq!(refused.is_some(), file.contains("invalid"), "{file}");
-        let applied = apply::manifests(&test.admin, Some(test.namespace.name()), &text).await;
+        let applied = apply::apply_manifests(&test.admin, Some(test.namespace.name()), &text).await;
         match refused {
             None => {
                 applied.unwrap_or_else(|error| panic!("{file}: {error:?}"));

@@ -3,7 +3,7 @@
 use http::Request;
 use kube::api::DeleteParams;
 use kube::client::Body;
-use steersman_testkit::cut::{Fate, fated};
+use steersman_testkit::fault_injection::{RequestFault, inject_by_request};
 use steersman_testkit::wait;
 
 use super::*;
@@ -58,9 +58,10 @@ async fn hanging_events_do_not_delay_decisions() {
         let no_spec = Patch::Merge(json!({ "spec": null }));
         test.objects().patch(name, &PatchParams::default(), &no_spec).await.unwrap();
     }
-    let hang_events = |request: &Request<Body>| request.uri().path().ends_with("/events").then_some(Fate::Hangs);
-    let variants = test.controller(fated(&test.admin, hang_events));
-    let outcome = tokio::time::timeout(wait::LIMIT / 2, reconcile_fleet(&variants))
+    let hang_events =
+        |request: &Request<Body>| request.uri().path().ends_with("/events").then_some(RequestFault::NoResponse);
+    let variants = test.controller(inject_by_request(&test.admin, hang_events));
+    let outcome = tokio::time::timeout(wait::TIMEOUT / 2, reconcile_fleet(&variants))
         .await
         .expect("the reconcile must end")
         .unwrap();
@@ -68,7 +69,7 @@ async fn hanging_events_do_not_delay_decisions() {
     assert_eq!(test.desired("v").await, Some(2));
     // The events are published once the API server accepts them again.
     test.reconcile().await;
-    let (kind, message) = test.namespace.event("SpecUnreadable").await.unwrap();
+    let (kind, message) = test.namespace.wait_for_event("SpecUnreadable").await.unwrap();
     assert_eq!(kind, "Warning");
     assert!(message.starts_with("Cannot decode spec: "), "{message}");
 }

@@ -7,18 +7,18 @@ use steersman_testkit::wait;
 
 use super::process::until_desired;
 use super::*;
-use crate::process::operator::Operator;
+use crate::process::operator::OperatorProcess;
 
 const DESIRED_REPLICAS_SERIES: &str = "wva_desired_replicas{";
 
 /// The exported desired replicas; None if there is no series.
-async fn exported_replicas(operator: &Operator) -> Option<String> {
+async fn exported_replicas(operator: &OperatorProcess) -> Option<String> {
     let text = wait::eventually("a scrape", async || operator.metrics("/metrics", None).await).await.unwrap().1;
     let line = text.lines().find(|line| line.starts_with(DESIRED_REPLICAS_SERIES))?;
     line.rsplit(' ').next().map(str::to_owned)
 }
 
-async fn until_exported(operator: &Operator, number: &str) {
+async fn until_exported(operator: &OperatorProcess, number: &str) {
     let what = format!("{number} is exported");
     let reached =
         wait::eventually(&what, async || (exported_replicas(operator).await.as_deref() == Some(number)).then_some(()));
@@ -38,13 +38,13 @@ async fn resumed_leader_overwrites_nothing() {
     test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": "1s" })).await;
     test.deploy("decode", 2).await;
     test.create("v", spec("decode")).await;
-    let (_lease_lock, place) = test.place().await;
-    let mut first = place.start("first", &test.flags()).await;
-    place.until_led_by("first").await;
+    let (_lease_lock, installation) = test.installation().await;
+    let mut first = installation.start("first", &test.flags()).await;
+    installation.until_led_by("first").await;
     until_desired(&test, "v", 2, &first).await;
     until_exported(&first, "2").await;
-    let mut second = place.start("second", &test.flags()).await;
-    second.until_said("waiting for the lease").await;
+    let mut second = installation.start("second", &test.flags()).await;
+    second.wait_for_log("waiting for the lease").await;
     assert_eq!(
         exported_replicas(&second).await,
         None,
@@ -54,7 +54,7 @@ async fn resumed_leader_overwrites_nothing() {
     first.signal(Signal::STOP);
     // The paused leader does not observe this change.
     test.scale("decode", 4).await;
-    place.until_led_by("second").await;
+    installation.until_led_by("second").await;
     until_desired(&test, "v", 4, &second).await;
     until_exported(&second, "4").await;
     let before = version_and_status(&test).await;
@@ -65,17 +65,17 @@ async fn resumed_leader_overwrites_nothing() {
         None,
         "a resumed leader must export nothing even before it notices the lost Lease"
     );
-    first.until_said("lost the lease: standing by").await;
-    let reconciles = async || second.times_said("Starting reconciliation", |_| true);
+    first.wait_for_log("lost the lease: standing by").await;
+    let reconciles = async || second.count_logged("Starting reconciliation", |_| true);
     let before_count = reconciles().await;
     wait::eventually("another reconcile", async || (reconciles().await > before_count).then_some(())).await.unwrap();
     assert_eq!(version_and_status(&test).await, before, "no operator may write\n{}", first.log());
-    assert_eq!((exported_replicas(&first).await, place.holder().await.as_str()), (None, "second"));
+    assert_eq!((exported_replicas(&first).await, installation.holder().await.as_str()), (None, "second"));
 
     test.scale("decode", 5).await;
     until_desired(&test, "v", 5, &second).await;
     second.signal(Signal::TERM);
-    place.until_led_by("first").await;
+    installation.until_led_by("first").await;
     until_exported(&first, "5").await;
     assert_eq!(second.exit_code().await, Some(0));
     assert_eq!(test.desired("v").await, Some(5));
@@ -97,13 +97,13 @@ async fn instances_act_only_on_their_own_objects() {
         test.objects().create(&PostParams::default(), &variant).await.unwrap();
     }
     test.create("nobodys", spec("blue")).await;
-    let (_lease_lock, place) = test.place().await;
+    let (_lease_lock, installation) = test.installation().await;
     // The namespace is set by an environment variable, as in the manifests of the Go operator.
     let flags = ["--controllers", "va", "--config-namespace", test.settings.name()];
     let namespace = test.namespace.name();
     let start = async |instance: &str| {
         let variables = [("CONTROLLER_INSTANCE", instance), ("WATCH_NAMESPACE", namespace)];
-        place.start_with(instance, &flags, &variables).await
+        installation.start_with(instance, &flags, &variables).await
     };
     let (blue, green) = (start("blue").await, start("green").await);
     for (operator, own, replicas, other) in [(&blue, "blue", 2, "green"), (&green, "green", 3, "blue")] {

@@ -3,7 +3,7 @@
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::client::Body;
-use steersman_testkit::cut::{Fate, fated};
+use steersman_testkit::fault_injection::{RequestFault, inject_by_request};
 
 use super::*;
 
@@ -77,7 +77,7 @@ async fn owner_reference_is_set_only_on_request() {
     let request = Patch::Merge(json!({ "metadata": { "annotations": { "steersman.dev/owner-reference": "true" } } }));
     test.objects().patch("v", &PatchParams::default(), &request).await.unwrap();
     test.reconcile().await;
-    let uid = async || test.namespace.all::<Deployment>().get("decode").await.unwrap().metadata.uid.unwrap();
+    let uid = async || test.namespace.api::<Deployment>().get("decode").await.unwrap().metadata.uid.unwrap();
     let owner = |uid: String| {
         json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "decode", "uid": uid, "controller": true,
             "blockOwnerDeletion": false })
@@ -87,7 +87,7 @@ async fn owner_reference_is_set_only_on_request() {
 
     // The Deployment is recreated before garbage collection deletes the object.
     let now = kube::api::DeleteParams::default();
-    test.namespace.all::<Deployment>().delete("decode", &now).await.unwrap();
+    test.namespace.api::<Deployment>().delete("decode", &now).await.unwrap();
     test.reconcile().await;
     test.deploy("decode", 2).await;
     test.reconcile().await;
@@ -111,18 +111,18 @@ async fn refused_owner_reference_is_reported_once() {
     test.objects().patch("v", &PatchParams::default(), &request).await.unwrap();
     let refuse_owner = |request: &Request<Body>| {
         let sets_owner = request.method() == Method::PATCH && request.uri().path().contains("/variantautoscalings/");
-        sets_owner.then_some(Fate::Answered(403))
+        sets_owner.then_some(RequestFault::Status(403))
     };
-    let variants = test.controller(fated(&test.admin, refuse_owner));
+    let variants = test.controller(inject_by_request(&test.admin, refuse_owner));
     for _ in 0..2 {
         reconcile_fleet(&variants).await.unwrap();
     }
     assert_eq!(owners(&test).await, Vec::<Value>::new());
-    let (kind, message) = test.namespace.event("OwnerReferenceRefused").await.unwrap();
+    let (kind, message) = test.namespace.wait_for_event("OwnerReferenceRefused").await.unwrap();
     assert_eq!(kind, "Warning");
     let expected = "The owner reference that annotation steersman.dev/owner-reference asks for is refused: ";
     assert!(message.starts_with(expected) && message.ends_with("or remove the annotation"), "{message}");
-    let events = test.namespace.all::<Event>().list(&ListParams::default()).await.unwrap().items;
+    let events = test.namespace.api::<Event>().list(&ListParams::default()).await.unwrap().items;
     let refusals = events.iter().filter(|event| event.reason.as_deref() == Some("OwnerReferenceRefused"));
     let counts: Vec<Option<i32>> =
         refusals.map(|event| event.series.as_ref().and_then(|series| series.count)).collect();

@@ -18,11 +18,11 @@ async fn go_operator_log_lines_appear_once() {
         "metadata": { "name": "leaving", "finalizers": ["example.com/stay"] }, "spec": spec("other") });
     test.objects().create(&PostParams::default(), &object(deleting)).await.unwrap();
     test.objects().delete("leaving", &DeleteParams::default()).await.unwrap();
-    let (_lease_lock, place) = test.place().await;
-    let operator = place.start_with("va", &test.flags(), &[("WVA_SCALE_TO_ZERO", "True")]).await;
+    let (_lease_lock, installation) = test.installation().await;
+    let operator = installation.start_with("va", &test.flags(), &[("WVA_SCALE_TO_ZERO", "True")]).await;
     for (reconciles, interval) in [(1, "2h"), (2, "3h"), (3, "4h")] {
         let what = format!("{reconciles} reconciles");
-        let started = || operator.times_said("Starting reconciliation", |_| true);
+        let started = || operator.count_logged("Starting reconciliation", |_| true);
         let reached = wait::eventually(&what, async || (started() >= reconciles).then_some(())).await;
         reached.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
         test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": interval })).await;
@@ -36,13 +36,13 @@ async fn go_operator_log_lines_appear_once() {
     let duplicate =
         "Duplicate modelID found in scale-to-zero ConfigMap - first key wins (lexicographic order): meta/llama";
     for (count, what) in [
-        (operator.times_said("Scaling to zero is enabled!", always), "scale to zero"),
+        (operator.count_logged("Scaling to zero is enabled!", always), "scale to zero"),
         (
-            operator.times_said("skipping deleted variantAutoscaling", |line| field_is(line, "name", "leaving")),
+            operator.count_logged("skipping deleted variantAutoscaling", |line| field_is(line, "name", "leaving")),
             "deleting object",
         ),
-        (operator.times_said(costs, |line| line["variantsUsingDefault"] == 2), "default costs"),
-        (operator.times_said(conflict, |line| field_is(line, "suppressed", &suppressed)), "target conflict"),
+        (operator.count_logged(costs, |line| line["variantsUsingDefault"] == 2), "default costs"),
+        (operator.count_logged(conflict, |line| field_is(line, "suppressed", &suppressed)), "target conflict"),
         (operator.log().matches(duplicate).count(), "duplicate model"),
     ] {
         assert_eq!(count, 1, "{what}: {}", operator.log());

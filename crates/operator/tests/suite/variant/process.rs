@@ -4,9 +4,9 @@ use kube::api::DeleteParams;
 use steersman_testkit::wait;
 
 use super::*;
-use crate::process::operator::Operator;
+use crate::process::operator::OperatorProcess;
 
-pub async fn until_desired(test: &TestNamespace, name: &str, replicas: i64, operator: &Operator) {
+pub async fn until_desired(test: &TestNamespace, name: &str, replicas: i64, operator: &OperatorProcess) {
     let what = format!("{name} has {replicas} desired replicas");
     let reached = wait::eventually(&what, async || (test.desired(name).await == Some(replicas)).then_some(()));
     reached.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
@@ -16,8 +16,8 @@ pub async fn until_desired(test: &TestNamespace, name: &str, replicas: i64, oper
 async fn watches_drive_variant_through_its_lifecycle() {
     let Some(test) = TestNamespace::new("life").await else { return };
     test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": "1h" })).await;
-    let (_lease_lock, place) = test.place().await;
-    let operator = place.start("va", &test.flags()).await;
+    let (_lease_lock, installation) = test.installation().await;
+    let operator = installation.start("va", &test.flags()).await;
     test.create("v", spec("decode")).await;
     let until_target_resolved = async |reason: &str| {
         let what = format!("TargetResolved is {reason}");
@@ -41,7 +41,7 @@ async fn watches_drive_variant_through_its_lifecycle() {
         test.namespace.name()
     );
     operator.until_metric(&series).await;
-    test.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
+    test.namespace.api::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
     until_target_resolved("TargetNotFound").await;
     operator.until_metric(&series).await;
 
@@ -51,9 +51,9 @@ async fn watches_drive_variant_through_its_lifecycle() {
         (!text.contains("variant_name=\"v\"")).then_some(())
     });
     gone.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
-    operator.until_said("No active VariantAutoscalings found, skipping optimization").await;
+    operator.wait_for_log("No active VariantAutoscalings found, skipping optimization").await;
     let forbidden = |line: &Value| line["cause"].as_str().is_some_and(|cause| cause.contains("forbidden"));
-    let broken = operator.times_said("watch failed; it is restarted until it works", forbidden);
+    let broken = operator.count_logged("watch failed; it is restarted until it works", forbidden);
     assert_eq!(broken, 0, "{}", operator.log());
     operator.assert_log_is_json();
 }

@@ -9,7 +9,7 @@ use super::*;
 const UNREACHABLE_PROMETHEUS: &str = "https://127.0.0.1:1";
 
 async fn config_events(test: &TestNamespace) -> Vec<String> {
-    let events = test.settings.all::<Event>().list(&ListParams::default()).await.unwrap();
+    let events = test.settings.api::<Event>().list(&ListParams::default()).await.unwrap();
     events.items.into_iter().filter_map(|event| event.note).filter(|note| !note.contains("PROMETHEUS")).collect()
 }
 
@@ -91,7 +91,7 @@ async fn missing_prometheus_is_reported_and_nothing_scales() {
     assert_eq!(reason, "PrometheusError");
     assert!(message.starts_with("Prometheus API not configured: set PROMETHEUS_BASE_URL"), "{message}");
     assert_eq!(test.desired("v").await, Some(2));
-    let written = format!("{status}{:?}", test.settings.all::<Event>().list(&ListParams::default()).await.unwrap());
+    let written = format!("{status}{:?}", test.settings.api::<Event>().list(&ListParams::default()).await.unwrap());
     assert!(!written.contains("secret@"), "{written}");
 }
 
@@ -161,7 +161,7 @@ async fn empty_namespace_config_counts_when_labelled() {
     let variables = [("CONTROLLER_INSTANCE", "labelled")];
     let context = fleet_context(test.cluster, test.admin.clone(), Scope::Cluster, test.settings.name(), &variables);
     let variants = Variants::new(&context, FleetRhythm::default());
-    let event_count = async || namespace.all::<Event>().list(&ListParams::default()).await.unwrap().items.len();
+    let event_count = async || namespace.api::<Event>().list(&ListParams::default()).await.unwrap().items.len();
     let namespaces: Api<CoreNamespace> = Api::all(test.admin.clone());
     let patch_and_reconcile = async |patch: Value| {
         namespaces.patch(namespace.name(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();

@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DeleteParams};
 use kube::client::Body;
 use kube::core::GroupVersionKind;
 use steersman_runtime::client::Server;
-use steersman_testkit::cut::{Fate, fated};
+use steersman_testkit::fault_injection::{RequestFault, inject_by_request};
 use steersman_testkit::wait;
 use tokio::net::TcpListener;
 
@@ -51,7 +51,7 @@ async fn late_or_manually_scaled_target_is_followed() {
     assert_eq!(condition(&status, "MetricsAvailable").1, "MetricsMissing", "the printed column must not be empty");
     assert_eq!(test.desired("late").await, None, "there is no decision without a target");
     test.assert_no_writes().await;
-    let events = test.namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
+    let events = test.namespace.api::<Event>().list(&ListParams::default()).await.unwrap();
     let reasons: Vec<_> = events.items.iter().filter_map(|event| event.reason.as_deref()).collect();
     assert_eq!(reasons, ["OptimizationFailed"]);
 
@@ -64,7 +64,7 @@ async fn late_or_manually_scaled_target_is_followed() {
     assert_eq!(test.desired("late").await, Some(4), "without metrics, manual scaling is not reverted");
     test.assert_no_writes().await;
 
-    test.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
+    test.namespace.api::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
     test.reconcile().await;
     let status = test.status("late").await;
     assert_eq!(condition(&status, "TargetResolved").1, "TargetNotFound");
@@ -127,10 +127,10 @@ async fn any_kind_with_scale_subresource_is_target() {
         "metadata": { "name": "set" }, "spec": { "replicas": 2, "serviceName": "set",
         "selector": { "matchLabels": { "app": "set" } }, "template": template("set") },
     }));
-    test.namespace.all().create(&PostParams::default(), &set).await.unwrap();
+    test.namespace.api().create(&PostParams::default(), &set).await.unwrap();
     let old: ReplicationController =
         object(json!({ "metadata": { "name": "old" }, "spec": { "replicas": 3, "template": template("old") } }));
-    test.namespace.all().create(&PostParams::default(), &old).await.unwrap();
+    test.namespace.api().create(&PostParams::default(), &old).await.unwrap();
     let target = |api_version: Option<&str>, kind: &str, name: &str| {
         let mut spec = spec(name);
         spec["modelID"] = name.into();
@@ -177,7 +177,7 @@ pub async fn create_group(test: &TestNamespace, name: &str, replicas: i32) {
             "names": { "kind": kind.kind, "plural": "leaderworkersets", "singular": "leaderworkerset" },
             "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }] },
     }));
-    INSTALLED.get_or_init(async || install(&test.admin, &crd, &resource).await).await;
+    INSTALLED.get_or_init(async || install_crd(&test.admin, &crd, &resource).await).await;
     let groups: Api<DynamicObject> = Api::namespaced_with(test.admin.clone(), test.namespace.name(), &resource);
     let template = json!({ "size": 4, "workerTemplate": template("w") });
     let set: DynamicObject = object(json!({ "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
@@ -200,7 +200,8 @@ async fn leader_worker_group_counts_as_one_replica() {
 #[tokio::test]
 async fn only_watched_and_not_excluded_namespaces_are_reconciled() {
     let Some(test) = TestNamespace::new("scope").await else { return };
-    let excluded = test.cluster.namespace_with("excluded", &[("wva.llmd.ai/exclude", "true")]).await.unwrap();
+    let excluded =
+        test.cluster.namespace_with_annotations("excluded", &[("wva.llmd.ai/exclude", "true")]).await.unwrap();
     for namespace in [&test.namespace, &excluded] {
         deploy(namespace, "decode", 2).await.unwrap();
         let made = create(&test.admin, namespace.name(), "v", spec("decode")).await.unwrap();
@@ -296,10 +297,11 @@ async fn exclusion_is_reported_while_events_hang() {
     let label = json!({ "metadata": { "labels": { "wva.llmd.ai/controller-instance": "muted" } } });
     test.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     let variables = [("CONTROLLER_INSTANCE", "muted")];
-    let hang_events = |request: &Request<Body>| request.uri().path().ends_with("/events").then_some(Fate::Hangs);
+    let hang_events =
+        |request: &Request<Body>| request.uri().path().ends_with("/events").then_some(RequestFault::NoResponse);
     let context = fleet_context(test.cluster, test.admin.clone(), Scope::Cluster, test.settings.name(), &variables);
     // A call timeout slightly above the default.
-    let server = Server::new(fated(&test.admin, hang_events), String::new(), Duration::from_secs(12));
+    let server = Server::new(inject_by_request(&test.admin, hang_events), String::new(), Duration::from_secs(12));
     let controller = ControllerContext { server, ..context.controller.clone() };
     let context = FleetContext { controller, ..context };
     let variants = Variants::new(&context, FleetRhythm::default());

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::Namespace as CoreNamespace;
 use kube::api::DeleteParams;
-use steersman_testkit::operator::STEADY;
+use steersman_testkit::operator::LONG_LEASE_ARGS;
 use steersman_testkit::{metrics, wait};
 
 use super::process::until_desired;
 use super::*;
-use crate::process::operator::Operator;
+use crate::process::operator::OperatorProcess;
 
 const CONFIG_CHANGED_LINE: &str = "ConfigMap changed, triggering global reconciliation";
 const STARTED_LINE: &str = "Starting reconciliation";
@@ -17,8 +17,8 @@ const SKIPPED_LINE: &str = "No VariantAutoscalings found, skipping ConfigMap rec
 const UNREACHED_INTERVAL: &str = "1h";
 
 impl TestNamespace {
-    async fn start(&self, place: &Place, more: &[&str]) -> Operator {
-        place.start("va", &[&self.flags()[..], &STEADY, more].concat()).await
+    async fn start(&self, installation: &TestInstallation, more: &[&str]) -> OperatorProcess {
+        installation.start("va", &[&self.flags()[..], &LONG_LEASE_ARGS, more].concat()).await
     }
 
     async fn create_fleet(&self, count: usize) {
@@ -31,30 +31,30 @@ impl TestNamespace {
 }
 
 /// Numbers of completed reconciles and of decisions.
-async fn reconcile_counts(operator: &Operator) -> (u64, u64) {
+async fn reconcile_counts(operator: &OperatorProcess) -> (u64, u64) {
     // A process that has just started may not answer yet.
     let answer = wait::eventually("metrics are served", async || operator.metrics("/metrics", None).await).await;
     let (_, text) = answer.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
-    let sum = |series: &str| metrics::sum(&text, series) as u64;
+    let sum = |series: &str| metrics::sum_series(&text, series) as u64;
     (sum("controller_runtime_reconcile_total{controller=\"va\""), sum("steersman_fleet_decisions_total"))
 }
 
-async fn until_reconciles(operator: &Operator, reconciles: u64) {
+async fn until_reconciles(operator: &OperatorProcess, reconciles: u64) {
     let what = format!("{reconciles} reconciles");
     let reached = wait::eventually(&what, async || (reconcile_counts(operator).await.0 >= reconciles).then_some(()));
     reached.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
 }
 
-fn changed_lines(operator: &Operator, map: &str) -> usize {
-    operator.times_said(CONFIG_CHANGED_LINE, |line| line["configMap"] == map)
+fn changed_lines(operator: &OperatorProcess, map: &str) -> usize {
+    operator.count_logged(CONFIG_CHANGED_LINE, |line| line["configMap"] == map)
 }
 
 #[tokio::test]
 async fn config_change_causes_one_line_and_reconcile() {
     let Some(test) = TestNamespace::new("trigger").await else { return };
     test.create_fleet(10).await;
-    let (_lease_lock, place) = test.place().await;
-    let operator = test.start(&place, &[]).await;
+    let (_lease_lock, installation) = test.installation().await;
+    let operator = test.start(&installation, &[]).await;
     until_reconciles(&operator, 1).await;
     assert_eq!(reconcile_counts(&operator).await, (1, 10), "{}", operator.log());
 
@@ -72,7 +72,7 @@ async fn config_change_causes_one_line_and_reconcile() {
         let before = changed_lines(&operator, map);
         match data {
             Some(data) => test.set_config(map, data).await,
-            None => drop(test.settings.all::<ConfigMap>().delete(map, &DeleteParams::default()).await.unwrap()),
+            None => drop(test.settings.api::<ConfigMap>().delete(map, &DeleteParams::default()).await.unwrap()),
         }
         reconciles += 1;
         until_reconciles(&operator, reconciles).await;
@@ -81,8 +81,8 @@ async fn config_change_causes_one_line_and_reconcile() {
         assert_eq!(changed_lines(&operator, map), before + 1, "{}", operator.log());
     }
     let is_expected = |line: &Value| line["totalVAs"] == 10 && line["trigger"] == "v-0" && line["level"] == "INFO";
-    assert_eq!(operator.times_said(CONFIG_CHANGED_LINE, is_expected), 7, "{}", operator.log());
-    assert_eq!(operator.times_said(STARTED_LINE, |_| true), 8);
+    assert_eq!(operator.count_logged(CONFIG_CHANGED_LINE, is_expected), 7, "{}", operator.log());
+    assert_eq!(operator.count_logged(STARTED_LINE, |_| true), 8);
     operator.assert_log_is_json();
 }
 
@@ -90,9 +90,9 @@ async fn config_change_causes_one_line_and_reconcile() {
 async fn irrelevant_changes_cause_no_reconcile() {
     let Some(test) = TestNamespace::new("other").await else { return };
     test.create_fleet(2).await;
-    let (_lease_lock, place) = test.place().await;
+    let (_lease_lock, installation) = test.installation().await;
     // A minimal debounce window, so that no change is hidden in the reconcile of another.
-    let operator = test.start(&place, &["--variant-debounce", "1ms"]).await;
+    let operator = test.start(&installation, &["--variant-debounce", "1ms"]).await;
     until_reconciles(&operator, 1).await;
 
     test.set_config("something-else", json!({ "GLOBAL_OPT_INTERVAL": "1s" })).await;
@@ -101,9 +101,9 @@ async fn irrelevant_changes_cause_no_reconcile() {
     set_config_map(&elsewhere, SCALE_TO_ZERO_CONFIG, json!({ "__defaults__": "enableScaleToZero: true" })).await;
     let note = Patch::Merge(json!({ "metadata": { "annotations": { "note": "1" } } }));
     let params = PatchParams::default();
-    test.settings.all::<ConfigMap>().patch(MAIN_CONFIG, &params, &note).await.unwrap();
+    test.settings.api::<ConfigMap>().patch(MAIN_CONFIG, &params, &note).await.unwrap();
     test.objects().patch("v-0", &params, &note).await.unwrap();
-    test.namespace.all::<Deployment>().patch("decode-0", &params, &note).await.unwrap();
+    test.namespace.api::<Deployment>().patch("decode-0", &params, &note).await.unwrap();
     Api::<CoreNamespace>::all(test.admin.clone()).patch(test.namespace.name(), &params, &note).await.unwrap();
     let status = Patch::Merge(json!({ "status": { "currentAlloc": { "numReplicas": 1 } } }));
     test.objects().patch_status("v-0", &params, &status).await.unwrap();
@@ -118,16 +118,16 @@ async fn irrelevant_changes_cause_no_reconcile() {
     test.objects().patch("v-1", &params, &bound).await.unwrap();
     until_reconciles(&operator, 4).await;
     assert_eq!(reconcile_counts(&operator).await, (4, 8), "{}", operator.log());
-    assert_eq!(operator.times_said(CONFIG_CHANGED_LINE, |_| true), 1, "{}", operator.log());
-    assert_eq!(operator.times_said(STARTED_LINE, |_| true), 4, "{}", operator.log());
+    assert_eq!(operator.count_logged(CONFIG_CHANGED_LINE, |_| true), 1, "{}", operator.log());
+    assert_eq!(operator.count_logged(STARTED_LINE, |_| true), 4, "{}", operator.log());
 }
 
 #[tokio::test]
 async fn debounced_changes_cause_one_reconcile() {
     let Some(test) = TestNamespace::new("settle").await else { return };
     test.create_fleet(3).await;
-    let (_lease_lock, place) = test.place().await;
-    let operator = test.start(&place, &["--variant-debounce", "5s"]).await;
+    let (_lease_lock, installation) = test.installation().await;
+    let operator = test.start(&installation, &["--variant-debounce", "5s"]).await;
     until_reconciles(&operator, 1).await;
     test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": "2h" })).await;
     test.set_config(SCALE_TO_ZERO_CONFIG, json!({ "__defaults__": "enableScaleToZero: true" })).await;
@@ -148,26 +148,26 @@ async fn debounced_changes_cause_one_reconcile() {
 async fn config_change_without_objects_only_logs() {
     let Some(test) = TestNamespace::new("empty").await else { return };
     test.create_fleet(0).await;
-    let (_lease_lock, place) = test.place().await;
-    let operator = test.start(&place, &[]).await;
-    operator.until_said("controller started").await;
+    let (_lease_lock, installation) = test.installation().await;
+    let operator = test.start(&installation, &[]).await;
+    operator.wait_for_log("controller started").await;
     // A change before the initial list is complete is part of that list, so the change is repeated until it is logged.
     let mut hours = 2;
     let skipped = wait::eventually(SKIPPED_LINE, async || {
         test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": format!("{hours}h") })).await;
         hours += 1;
-        operator.said(SKIPPED_LINE).then_some(())
+        operator.has_logged(SKIPPED_LINE).then_some(())
     });
     skipped.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
-    assert!(operator.times_said(SKIPPED_LINE, |line| line["configMap"] == MAIN_CONFIG) > 0);
+    assert!(operator.count_logged(SKIPPED_LINE, |line| line["configMap"] == MAIN_CONFIG) > 0);
     // This change comes last on the same watch: when it is logged, no earlier change is pending.
     test.set_config(SCALE_TO_ZERO_CONFIG, json!({ "__defaults__": "enableScaleToZero: false" })).await;
     let last = async || {
-        (operator.times_said(SKIPPED_LINE, |line| line["configMap"] == SCALE_TO_ZERO_CONFIG) > 0).then_some(())
+        (operator.count_logged(SKIPPED_LINE, |line| line["configMap"] == SCALE_TO_ZERO_CONFIG) > 0).then_some(())
     };
     let last = wait::eventually("the last change is logged", last).await;
     last.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
-    assert!(!operator.said(STARTED_LINE) && !operator.said(CONFIG_CHANGED_LINE), "{}", operator.log());
+    assert!(!operator.has_logged(STARTED_LINE) && !operator.has_logged(CONFIG_CHANGED_LINE), "{}", operator.log());
 
     test.deploy("decode", 2).await;
     test.create("v", spec("decode")).await;
@@ -176,5 +176,5 @@ async fn config_change_without_objects_only_logs() {
     // The interval alone now triggers reconciles.
     test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": "1s" })).await;
     until_reconciles(&operator, 5).await;
-    assert_eq!(operator.times_said(CONFIG_CHANGED_LINE, |_| true), 1, "{}", operator.log());
+    assert_eq!(operator.count_logged(CONFIG_CHANGED_LINE, |_| true), 1, "{}", operator.log());
 }

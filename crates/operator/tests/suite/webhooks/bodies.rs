@@ -5,7 +5,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use crate::certs::WebhookEnv;
-use crate::process::operator::Operator;
+use crate::process::operator::OperatorProcess;
 
 const ROUTES: [&str; 3] = ["/convert", "/validate/llsd", "/mutate/dgdr"];
 
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-fn client(operator: &Operator) -> Client {
+fn client(operator: &OperatorProcess) -> Client {
     let mut config = Config::new(operator.address("webhook").unwrap().parse().unwrap());
     config.accept_invalid_certs = true;
     config.default_retry = false;

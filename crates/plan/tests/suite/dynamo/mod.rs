@@ -33,7 +33,7 @@ use steersman_plan::dynamo::{
 };
 use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::{Event, Failure, Lookup, ObjectId, Outcome, WriteOp};
-use steersman_testkit::profiler::RESULT as FINAL;
+use steersman_testkit::fake_profiler::SAMPLE_RESULT as FINAL;
 
 const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
 const HARDWARE: &str =

@@ -6,15 +6,15 @@ use steersman_api::Family;
 use steersman_testkit::{Flavour, wait};
 
 use super::test_env;
-use crate::process::operator::Operator;
-use crate::schemas::uninstall;
+use crate::process::operator::OperatorProcess;
+use crate::schemas::uninstall_crd;
 
 #[tokio::test]
 async fn unreachable_registry_blocks_image_unless_labels_disabled() {
     let Some(env) = test_env(Flavour::Bare, "image").await else { return };
     // No registry listens at this address.
     env.create("stack", json!({ "distribution": { "image": "127.0.0.1:1/a/b:1" }, "disabled": ["eval"] })).await;
-    let until_condition = async |operator: &Operator, phase: &str, type_: &str, reason: &str| -> String {
+    let until_condition = async |operator: &OperatorProcess, phase: &str, type_: &str, reason: &str| -> String {
         let message = async || {
             let status = env.objects().get("stack").await.unwrap().data["status"].clone();
             let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -25,7 +25,7 @@ async fn unreachable_registry_blocks_image_unless_labels_disabled() {
         message.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()))
     };
 
-    let mut reading = env.place.start("asking", &[]).await;
+    let mut reading = env.installation.start("asking", &[]).await;
     let message = until_condition(&reading, "Pending", "SpecAccepted", "ImageLabelsUnusable").await;
     assert!(message.contains("127.0.0.1:1 refuses connections"), "{message}");
     until_condition(&reading, "Pending", "ConfigGenerated", "ImageLabelsAwaited").await;
@@ -33,9 +33,9 @@ async fn unreachable_registry_blocks_image_unless_labels_disabled() {
     assert_eq!(reading.exit_code().await, Some(0));
     reading.assert_log_is_json();
 
-    let not_reading = env.place.start("mute", &["--image-labels", "off"]).await;
+    let not_reading = env.installation.start("mute", &["--image-labels", "off"]).await;
     let message = until_condition(&not_reading, "Failed", "ConfigGenerated", "BaseConfigRequired").await;
     assert!(message.starts_with("Direct image references require either overrideConfig.configMapName or"), "{message}");
     not_reading.assert_log_is_json();
-    uninstall(&env.admin, Family::Llsd).await;
+    uninstall_crd(&env.admin, Family::Llsd).await;
 }

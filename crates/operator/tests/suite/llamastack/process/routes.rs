@@ -10,8 +10,8 @@ use steersman_api::Family;
 use steersman_testkit::{Flavour, object, wait};
 
 use super::{TestEnv, test_env};
-use crate::process::operator::Operator;
-use crate::schemas::{install, uninstall};
+use crate::process::operator::OperatorProcess;
+use crate::schemas::{install_crd, uninstall_crd};
 
 /// A minimal CRD of OpenShift's Route.
 fn crd() -> CustomResourceDefinition {
@@ -38,7 +38,7 @@ fn resource() -> ApiResource {
 
 struct ExposureTest<'a> {
     env: &'a TestEnv,
-    operator: &'a Operator,
+    operator: &'a OperatorProcess,
     routes: Api<DynamicObject>,
     ingresses: Api<Ingress>,
 }
@@ -92,10 +92,10 @@ async fn admitted_route_replaces_ingress() {
     if crds.delete(&crd().name_any(), &DeleteParams::default()).await.is_ok() {
         wait::until_gone(crds.clone(), &crd().name_any()).await.unwrap();
     }
-    let operator = env.place.start("routes", &[]).await;
+    let operator = env.installation.start("routes", &[]).await;
     let test = ExposureTest {
         routes: Api::namespaced_with(env.admin.clone(), env.namespace.name(), &resource()),
-        ingresses: env.namespace.all(),
+        ingresses: env.namespace.api(),
         env: &env,
         operator: &operator,
     };
@@ -103,7 +103,7 @@ async fn admitted_route_replaces_ingress() {
     test.ingress().await;
 
     // The API is installed while the operator runs. The Ingress stays until a router admits the Route.
-    install(&env.admin, &crd(), &resource()).await;
+    install_crd(&env.admin, &crd(), &resource()).await;
     let route = test.route().await;
     assert_eq!(route.data["spec"]["to"], json!({ "kind": "Service", "name": "starter-service" }));
     assert_eq!(route.owner_references()[0].name, "starter");
@@ -146,5 +146,5 @@ async fn admitted_route_replaces_ingress() {
     test.ingress().await;
     wait::until_gone(crds, &crd().name_any()).await.unwrap();
     operator.assert_log_is_json();
-    uninstall(&env.admin, Family::Llsd).await;
+    uninstall_crd(&env.admin, Family::Llsd).await;
 }

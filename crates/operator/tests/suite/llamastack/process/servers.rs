@@ -5,18 +5,18 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_testkit::play::Play;
+use steersman_testkit::pod_behaviour::PodBehaviour;
 use steersman_testkit::{Flavour, condition, wait};
 
 use super::{TestEnv, starter, test_env};
-use crate::process::operator::Operator;
-use crate::schemas::uninstall;
+use crate::process::operator::OperatorProcess;
+use crate::schemas::uninstall_crd;
 use crate::servers::fake::{Behaviour, FakeServers};
 
 /// Waits until `holds` is true of a condition, and returns the object.
 async fn until(
     env: &TestEnv,
-    operator: &Operator,
+    operator: &OperatorProcess,
     name: &str,
     type_: &str,
     holds: impl Fn(&Value) -> bool,
@@ -55,7 +55,7 @@ async fn status_mirrors_server_providers_and_health() {
             "health": { "status": "Error", "message": "no answer with api_key=hush", "time": 12 } }])),
     );
     let through = fake.address.to_string();
-    let operator = env.place.start("servers", &["--cluster-gateway", &through]).await;
+    let operator = env.installation.start("servers", &["--cluster-gateway", &through]).await;
     env.create("starter", starter()).await;
     let object = until(&env, &operator, "starter", "HealthCheck", |found| found["status"] == "True").await;
     let status = &object.data["status"];
@@ -93,7 +93,7 @@ async fn status_mirrors_server_providers_and_health() {
     let before = env.objects().get("starter").await.unwrap();
     operator.signal(rustix::process::Signal::TERM);
     fake.take_requests();
-    let next = env.place.start("servers-2", &["--cluster-gateway", &through]).await;
+    let next = env.installation.start("servers-2", &["--cluster-gateway", &through]).await;
     wait::eventually("the server is polled again", async || {
         fake.take_requests().iter().any(|request| request.path == "/v1/providers").then_some(())
     })
@@ -106,14 +106,14 @@ async fn status_mirrors_server_providers_and_health() {
     let after = env.objects().get("starter").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version, "{}", after.data["status"]);
     next.assert_log_is_json();
-    uninstall(&env.admin, Family::Llsd).await;
+    uninstall_crd(&env.admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn unready_pods_report_cause_until_ready() {
     let Some(env) = test_env(Flavour::Full, "troubles").await else { return };
-    env.namespace.play(Some(Play::PullError)).await.unwrap();
-    let operator = env.place.start("troubles", &[]).await;
+    env.namespace.set_pod_behaviour(Some(PodBehaviour::PullError)).await.unwrap();
+    let operator = env.installation.start("troubles", &[]).await;
     env.create("starter", starter()).await;
     let reports = |text: &'static str| {
         move |found: &Value| {
@@ -129,15 +129,15 @@ async fn unready_pods_report_cause_until_ready() {
     assert_eq!(condition(&object.data, "DeploymentReady")["message"], format!("Deployment is pending: {why}"));
     assert_eq!(condition(&object.data, "Available")["message"], format!("0/1 replicas available: {why}"));
 
-    let pods: Api<Pod> = env.namespace.all();
+    let pods: Api<Pod> = env.namespace.api();
     let starter_pods = ListParams::default().labels("app.kubernetes.io/instance=starter");
-    let set_pods = async |play: Play| {
+    let set_pods = async |play: PodBehaviour| {
         for pod in pods.list(&starter_pods).await.unwrap().items {
             let name = pod.metadata.name.unwrap();
-            pods.patch(&name, &PatchParams::default(), &Patch::Merge(play.patch())).await.unwrap();
+            pods.patch(&name, &PatchParams::default(), &Patch::Merge(play.merge_patch())).await.unwrap();
         }
     };
-    set_pods(Play::Crash).await;
+    set_pods(PodBehaviour::Crash).await;
     let object = until(&env, &operator, "starter", "DeploymentReady", reports("CrashLoopBackOff")).await;
     let message = condition(&object.data, "DeploymentReady")["message"].as_str().unwrap().to_owned();
     assert!(message.contains("container llama-stack exited with code 1 (Error). Read its log: kubectl"), "{message}");
@@ -150,13 +150,13 @@ async fn unready_pods_report_cause_until_ready() {
         (container.state.unwrap().running.is_some() == runs).then_some(container.restart_count)
     };
     for count in 1..4 {
-        set_pods(Play::Unready).await;
+        set_pods(PodBehaviour::Unready).await;
         wait::eventually("the container runs", async || restarts(true).await).await.unwrap();
-        set_pods(Play::Crash).await;
+        set_pods(PodBehaviour::Crash).await;
         let crashed = async || restarts(false).await.filter(|restarts| *restarts > count);
         wait::eventually("the container has crashed again", crashed).await.unwrap();
     }
-    set_pods(Play::Run).await;
+    set_pods(PodBehaviour::Run).await;
     let object = until(&env, &operator, "starter", "DeploymentReady", |found| found["status"] == "True").await;
     assert_eq!(condition(&object.data, "DeploymentReady")["message"], "Deployment is ready");
     let writes = status_writes(&env, "troubles", "starter") - before;
@@ -171,7 +171,7 @@ async fn unready_pods_report_cause_until_ready() {
     assert!(message.ends_with("lower spec.workload.resources"), "{message}");
 
     // kwok has no stage for this error; set the status as a kubelet does.
-    env.namespace.play(Some(Play::Pending)).await.unwrap();
+    env.namespace.set_pod_behaviour(Some(PodBehaviour::Pending)).await.unwrap();
     env.create("keyless", starter()).await;
     let keyless = ListParams::default().labels("app.kubernetes.io/instance=keyless");
     let accepted = async || {
@@ -190,5 +190,5 @@ async fn unready_pods_report_cause_until_ready() {
     let message = condition(&object.data, "DeploymentReady")["message"].as_str().unwrap().to_owned();
     assert!(message.contains("cannot start: secret \"vllm\" not found. Create what is missing"), "{message}");
     operator.assert_log_is_json();
-    uninstall(&env.admin, Family::Llsd).await;
+    uninstall_crd(&env.admin, Family::Llsd).await;
 }

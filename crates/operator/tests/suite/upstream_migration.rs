@@ -8,7 +8,7 @@ use steersman_testkit::{object, skip, wait};
 
 use crate::certs::WebhookEnv;
 use crate::command::{run, steersman_as_admin};
-use crate::schemas::{install, published, resource, uninstall};
+use crate::schemas::{api_resource, install_crd, published_crd, uninstall_crd};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -29,13 +29,13 @@ fn old_manifest(name: &str) -> Value {
 #[tokio::test]
 async fn old_objects_are_migrated_and_stay_readable() {
     let Some(env) = WebhookEnv::prepare().await else { return };
-    let Some(crd) = published() else {
+    let Some(crd) = published_crd() else {
         return skip::skip("the move from the published CRD", "no upstream files");
     };
-    install(&env.admin, &crd, &resource(Family::Llsd, "v1alpha1")).await;
+    install_crd(&env.admin, &crd, &api_resource(Family::Llsd, "v1alpha1")).await;
     let namespace = env.cluster.namespace("moving").await.unwrap();
     let objects = |version: &str| -> Api<DynamicObject> {
-        Api::namespaced_with(env.admin.clone(), namespace.name(), &resource(Family::Llsd, version))
+        Api::namespaced_with(env.admin.clone(), namespace.name(), &api_resource(Family::Llsd, version))
     };
     let mut before = Vec::new();
     for name in NAMES {
@@ -75,7 +75,7 @@ async fn old_objects_are_migrated_and_stay_readable() {
         assert_eq!(newer.data["spec"]["workload"]["storage"]["size"], "20Gi");
         // The objects are reconciled, with the container name that only v1alpha1 can set.
         let deployed = async || {
-            let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = namespace.all();
+            let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = namespace.api();
             let container = deployments.get_opt(name).await.ok()??.spec?.template.spec?.containers.remove(0);
             (container.name == "own-name").then_some(())
         };
@@ -96,5 +96,5 @@ async fn old_objects_are_migrated_and_stay_readable() {
     let deleted = env.cluster.kubectl(&arguments).unwrap();
     assert_eq!(deleted.lines().count(), NAMES.len(), "{deleted}");
     operator.assert_log_is_json();
-    uninstall(&env.admin, Family::Llsd).await;
+    uninstall_crd(&env.admin, Family::Llsd).await;
 }

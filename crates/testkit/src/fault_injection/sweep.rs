@@ -5,72 +5,81 @@ use anyhow::{Context, Result};
 use kube::Client;
 use serde_json::Value;
 
-use super::compare::{compare, normalised};
-use super::{AfterFault, Calls, Cut, Cutter};
+use super::compare::{compare, normalize};
+use super::{AfterFault, CallFault, CountedCalls, FaultInjector};
 use crate::cluster::Cluster;
 use crate::namespace::Namespace;
 
-/// Result of [`crash_everywhere`] or [`stale_everywhere`].
+/// Result of [`crash_at_every_call`] or [`stale_view_at_every_reconcile`].
 #[derive(Debug)]
-pub struct Crashes {
+pub struct SweepReport {
     /// Number of calls, or reconciles, of the undisturbed run.
     pub calls: usize,
     /// Number of disturbed runs.
     pub runs: usize,
     /// Runs that ended unlike the undisturbed one or did not settle, with the difference.
-    pub broken: Vec<String>,
+    pub failures: Vec<String>,
 }
 
 /// Most reconciles that any work needs to settle.
 const MAX_RECONCILES: usize = 10;
 
-/// Runs some work undisturbed, then again with each fault of `cuts` at each of its calls, each time in a fresh namespace,
+/// Runs some work undisturbed, then again with each fault of `faults` at each of its calls, each time in a fresh namespace,
 /// and compares the objects once nothing is written any more.
 ///
 /// `prepare` creates the objects that exist before; `reconcile` does the work once and must write with the given client
 /// only; `snapshot` lists all relevant objects. A process that crashes restarts with a client without faults.
-pub async fn crash_everywhere<T>(
+pub async fn crash_at_every_call<T>(
     cluster: &Cluster,
     prefix: &str,
-    cuts: &[Cut],
+    faults: &[CallFault],
     prepare: impl AsyncFn(&Namespace) -> Result<T>,
     reconcile: impl AsyncFn(Client, &Namespace, &T) -> Result<()>,
     snapshot: impl AsyncFn(&Namespace) -> Result<Vec<Value>>,
-) -> Result<Crashes> {
-    crash_everywhere_and(cluster, prefix, (Calls::Writes, cuts), prepare, reconcile, async |_| Ok(()), snapshot).await
+) -> Result<SweepReport> {
+    crash_at_every_call_with_invariant(
+        cluster,
+        prefix,
+        (CountedCalls::Writes, faults),
+        prepare,
+        reconcile,
+        async |_| Ok(()),
+        snapshot,
+    )
+    .await
 }
 
-/// Like [`crash_everywhere`] with a choice of calls and an invariant: `always` is checked after every reconcile, even after
-/// a failed one, before a later one can repair anything.
-pub async fn crash_everywhere_and<T>(
+/// Like [`crash_at_every_call`] with a choice of calls and an invariant: `always` is checked after every reconcile, even
+/// after a failed one, before a later one can repair anything.
+pub async fn crash_at_every_call_with_invariant<T>(
     cluster: &Cluster,
     prefix: &str,
-    (counted, cuts): (Calls, &[Cut]),
+    (counted, faults): (CountedCalls, &[CallFault]),
     prepare: impl AsyncFn(&Namespace) -> Result<T>,
     reconcile: impl AsyncFn(Client, &Namespace, &T) -> Result<()>,
     always: impl AsyncFn(&Namespace) -> Result<()>,
     snapshot: impl AsyncFn(&Namespace) -> Result<Vec<Value>>,
-) -> Result<Crashes> {
+) -> Result<SweepReport> {
     let admin = cluster.admin().await?;
-    let work = async |injector: &Cutter| {
+    let work = async |injector: &FaultInjector| {
         let namespace = cluster.namespace(prefix).await?;
         let prepared = prepare(&namespace).await.context("preparing")?;
         let reconcile = async |client| reconcile(client, &namespace, &prepared).await;
         let settled = settle(&admin, injector, reconcile, async || always(&namespace).await).await;
         let remaining = snapshot(&namespace).await.context("reading the objects")?;
-        anyhow::Ok((settled, normalised(remaining, namespace.name())))
+        anyhow::Ok((settled, normalize(remaining, namespace.name())))
     };
 
-    let counter = Cutter::new(counted, None, AfterFault::Succeed);
+    let counter = FaultInjector::new(counted, None, AfterFault::Succeed);
     let (settled, expected) = work(&counter).await?;
     settled.context("the undisturbed run")?;
-    let calls = counter.calls();
-    let mut crashes = Crashes { calls, runs: 0, broken: Vec::new() };
-    for (number, cut) in (1..=calls).flat_map(|number| cuts.iter().map(move |cut| (number, *cut))) {
+    let calls = counter.call_count();
+    let mut report = SweepReport { calls, runs: 0, failures: Vec::new() };
+    for (number, fault) in (1..=calls).flat_map(|number| faults.iter().map(move |fault| (number, *fault))) {
         let run = async || {
-            let injector = Cutter::new(counted, Some((number, cut)), cut.after());
+            let injector = FaultInjector::new(counted, Some((number, fault)), fault.after());
             let (settled, remaining) = work(&injector).await?;
-            anyhow::Ok((settled.map(|()| injector.hit()), remaining))
+            anyhow::Ok((settled.map(|()| injector.has_fired()), remaining))
         };
         let (mut settled, mut remaining) = run().await?;
         if matches!(settled, Ok(false)) {
@@ -78,35 +87,38 @@ pub async fn crash_everywhere_and<T>(
             // event. An event is new once its time window has ended, which does not happen twice in a row.
             (settled, remaining) = run().await?;
         }
-        crashes.runs += 1;
+        report.runs += 1;
         let problem = match settled {
             Err(error) => Some(format!("{error:#}")),
             Ok(false) => Some("there was no such call".to_owned()),
             Ok(true) => compare(&expected, &remaining),
         };
         if let Some(problem) = problem {
-            crashes.broken.push(format!("{cut:?} at call {number} of {calls}: {problem}"));
+            report.failures.push(format!("{fault:?} at call {number} of {calls}: {problem}"));
         }
     }
-    Ok(crashes)
+    Ok(report)
 }
 
 /// Repeats `reconcile` until it succeeds and writes nothing. After a crash, the client has no faults.
 async fn settle(
     client: &Client,
-    injector: &Cutter,
+    injector: &FaultInjector,
     reconcile: impl AsyncFn(Client) -> Result<()>,
     always: impl AsyncFn() -> Result<()>,
 ) -> Result<()> {
-    let without_faults = Cutter::counting();
+    let without_faults = FaultInjector::without_fault();
     let mut last = None;
     for _ in 0..MAX_RECONCILES {
-        let active =
-            if injector.shared.after == AfterFault::Crashed && injector.hit() { &without_faults } else { injector };
+        let active = if injector.state.after == AfterFault::Crashed && injector.has_fired() {
+            &without_faults
+        } else {
+            injector
+        };
         let before = active.writes();
         // A crash ends the reconcile at once, without error handling.
         let outcome = tokio::select! {
-            outcome = reconcile(active.around(client)) => outcome,
+            outcome = reconcile(active.wrap(client)) => outcome,
             () = active.wait_for_crash() => Err(anyhow::anyhow!("the process crashed")),
         };
         always().await.context("the invariant")?;
@@ -125,7 +137,7 @@ async fn settle(
 ///
 /// `view` reads all that a reconcile may use; `reconcile` does the work once on a view; `change` is an action of the user
 /// after the first part of the work has settled.
-pub async fn stale_everywhere<V>(
+pub async fn stale_view_at_every_reconcile<V>(
     cluster: &Cluster,
     prefix: &str,
     prepare: impl AsyncFn(&Namespace) -> Result<()>,
@@ -133,7 +145,7 @@ pub async fn stale_everywhere<V>(
     view: impl AsyncFn(&Namespace) -> Result<V>,
     reconcile: impl AsyncFn(Client, &V) -> Result<()>,
     snapshot: impl AsyncFn(&Namespace) -> Result<Vec<Value>>,
-) -> Result<Crashes> {
+) -> Result<SweepReport> {
     let admin = cluster.admin().await?;
     // The watch is delayed after this reconcile, counted from 1; 0 means never. Returns the number of reconciles and the
     // objects.
@@ -143,10 +155,10 @@ pub async fn stale_everywhere<V>(
         let mut views = Vec::new();
         let mut changed = false;
         loop {
-            let counter = Cutter::counting();
+            let counter = FaultInjector::without_fault();
             views.push(view(&namespace).await.context("reading a view")?);
             if let Some(newest) = views.last() {
-                reconcile(counter.around(&admin), newest).await?;
+                reconcile(counter.wrap(&admin), newest).await?;
             }
             if views.len() == delayed_after {
                 for old in &views {
@@ -162,19 +174,19 @@ pub async fn stale_everywhere<V>(
             anyhow::ensure!(views.len() < 3 * MAX_RECONCILES, "the work still writes");
         }
         let remaining = snapshot(&namespace).await.context("reading the objects")?;
-        anyhow::Ok((views.len(), normalised(remaining, namespace.name())))
+        anyhow::Ok((views.len(), normalize(remaining, namespace.name())))
     };
     let (reconciles, expected) = work(0).await?;
-    let mut crashes = Crashes { calls: reconciles, runs: 0, broken: Vec::new() };
+    let mut report = SweepReport { calls: reconciles, runs: 0, failures: Vec::new() };
     for delayed_after in 1..=reconciles {
-        crashes.runs += 1;
+        report.runs += 1;
         let problem = match work(delayed_after).await {
             Err(error) => Some(format!("{error:#}")),
             Ok((_, remaining)) => compare(&expected, &remaining),
         };
-        crashes.broken.extend(
+        report.failures.extend(
             problem.map(|problem| format!("delayed after reconcile {delayed_after} of {reconciles}: {problem}")),
         );
     }
-    Ok(crashes)
+    Ok(report)
 }

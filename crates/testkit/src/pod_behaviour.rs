@@ -4,18 +4,18 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-/// Annotation with the behaviour of a pod; see [`Play`].
-pub const PLAY: &str = "steersman.dev/play";
+/// Annotation with the behaviour of a pod; see [`PodBehaviour`].
+pub const BEHAVIOUR_ANNOTATION: &str = "steersman.dev/play";
 
 /// Annotation with the start delay of a pod, as a Go duration (`5s`).
-pub const PLAY_DELAY: &str = "steersman.dev/play-delay";
+pub const START_DELAY_ANNOTATION: &str = "steersman.dev/play-delay";
 
 /// Annotation with the termination message of a container that fails or crashes.
-pub const PLAY_MESSAGE: &str = "steersman.dev/play-message";
+pub const TERMINATION_MESSAGE_ANNOTATION: &str = "steersman.dev/play-message";
 
 /// Behaviour of a simulated pod after it is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Play {
+pub enum PodBehaviour {
     /// Starts and becomes Ready; a Job's pod then succeeds. This is the default.
     Run,
     /// Never starts: its containers stay in `ContainerCreating`.
@@ -32,9 +32,9 @@ pub enum Play {
     Hang,
 }
 
-impl Play {
+impl PodBehaviour {
     /// The value of the annotation.
-    pub fn value(self) -> &'static str {
+    pub fn annotation_value(self) -> &'static str {
         match self {
             Self::Run => "run",
             Self::Pending => "pending",
@@ -47,8 +47,8 @@ impl Play {
     }
 
     /// A merge patch that sets this behaviour on a running pod or a node.
-    pub fn patch(self) -> Value {
-        json!({ "metadata": { "annotations": { PLAY: self.value() } } })
+    pub fn merge_patch(self) -> Value {
+        json!({ "metadata": { "annotations": { BEHAVIOUR_ANNOTATION: self.annotation_value() } } })
     }
 }
 

@@ -5,10 +5,10 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 /// The CRD. It accepts any spec.
-pub const CRD: &str = include_str!("graph-crd.yaml");
+pub const GRAPH_CRD: &str = include_str!("graph-crd.yaml");
 
 /// Sets the status of the graph `name`. `components` is `status.components`, keyed by name.
-pub async fn is(
+pub async fn set_status(
     graphs: &Api<DynamicObject>,
     name: &str,
     state: &str,

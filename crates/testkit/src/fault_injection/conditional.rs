@@ -8,26 +8,29 @@ use super::{connection_error, error_response};
 
 /// The fault of a call that does not reach the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RequestFault {
     /// The connection breaks.
-    Breaks,
+    ConnectionReset,
     /// The call never returns.
-    Hangs,
+    NoResponse,
     /// The response has this status code.
-    Answered(u16),
+    Status(u16),
 }
 
 /// Wraps a client. `fate` returns the fault of a request, or `None` to send it as usual.
-pub fn fated(client: &Client, fate: impl Fn(&Request<Body>) -> Option<Fate> + Send + 'static) -> Client {
+pub fn inject_by_request(
+    client: &Client,
+    fault_of: impl Fn(&Request<Body>) -> Option<RequestFault> + Send + 'static,
+) -> Client {
     let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, fate) = (inner.clone(), fate(&request));
+        let (client, fault) = (inner.clone(), fault_of(&request));
         async move {
-            match fate {
+            match fault {
                 None => Ok(client.send(request).await?),
-                Some(Fate::Breaks) => Err(connection_error("the connection breaks")),
-                Some(Fate::Hangs) => std::future::pending().await,
-                Some(Fate::Answered(code)) => Ok(error_response(code)?),
+                Some(RequestFault::ConnectionReset) => Err(connection_error("the connection breaks")),
+                Some(RequestFault::NoResponse) => std::future::pending().await,
+                Some(RequestFault::Status(code)) => Ok(error_response(code)?),
             }
         }
     });

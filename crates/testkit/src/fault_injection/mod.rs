@@ -1,5 +1,5 @@
-//! Fault injection: clients of a real API server, of which one call fails in a given way. [`crash_everywhere`] tries every
-//! fault at every call and compares the resulting objects.
+//! Fault injection: clients of a real API server, of which one call fails in a given way. [`crash_at_every_call`] tries
+//! every fault at every call and compares the resulting objects.
 
 mod compare;
 mod conditional;
@@ -16,28 +16,28 @@ use kube::client::Body;
 use serde_json::json;
 use tokio::sync::Notify;
 
-pub use compare::normalised;
-pub use conditional::{Fate, fated};
-pub use sweep::{Crashes, crash_everywhere, crash_everywhere_and, stale_everywhere};
+pub use compare::normalize;
+pub use conditional::{RequestFault, inject_by_request};
+pub use sweep::{SweepReport, crash_at_every_call, crash_at_every_call_with_invariant, stale_view_at_every_reconcile};
 
 /// A way in which a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum CallFault {
     /// The connection breaks before the request is sent.
     NotSent,
     /// The server handles the request, and the connection breaks before the response.
-    AnswerLost,
+    ResponseLost,
     /// The server rejects the request with this status code.
     Status(u16),
     /// The server handles the request, and the client times out before the response.
     Timeout,
 }
 
-impl Cut {
+impl CallFault {
     /// All faults that happen in production.
     pub const ALL: [Self; 7] = [
         Self::NotSent,
-        Self::AnswerLost,
+        Self::ResponseLost,
         Self::Status(409),
         Self::Status(429),
         Self::Status(500),
@@ -48,7 +48,7 @@ impl Cut {
     /// A broken connection simulates a crash of the process.
     fn after(self) -> AfterFault {
         match self {
-            Self::NotSent | Self::AnswerLost => AfterFault::Crashed,
+            Self::NotSent | Self::ResponseLost => AfterFault::Crashed,
             Self::Status(_) | Self::Timeout => AfterFault::Succeed,
         }
     }
@@ -56,7 +56,7 @@ impl Cut {
 
 /// The calls that are counted and may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Calls {
+pub enum CountedCalls {
     /// Calls that change something.
     Writes,
     /// Writes and reads.
@@ -77,71 +77,71 @@ enum AfterFault {
 
 /// Counts the calls of its clients and lets one of them fail.
 #[derive(Clone, Debug)]
-pub struct Cutter {
-    shared: Arc<Shared>,
+pub struct FaultInjector {
+    state: Arc<InjectorState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct InjectorState {
     /// The number of the call, from 1, and its fault.
-    cut: Option<(usize, Cut)>,
+    fault: Option<(usize, CallFault)>,
     after: AfterFault,
-    counted: Calls,
+    counted: CountedCalls,
     calls: AtomicUsize,
     /// All calls that change something, counted or not.
     writes: AtomicUsize,
-    hit: AtomicBool,
+    fired: AtomicBool,
     /// Notified once the call at which the process crashes has taken effect.
     crashed: Notify,
 }
 
-impl Cutter {
+impl FaultInjector {
     /// Counts the calls that change something, without a fault.
-    pub fn counting() -> Self {
-        Self::new(Calls::Writes, None, AfterFault::Succeed)
+    pub fn without_fault() -> Self {
+        Self::new(CountedCalls::Writes, None, AfterFault::Succeed)
     }
 
     /// Lets call `number` fail, counted from 1 among the calls that change something.
-    pub fn at(number: usize, cut: Cut) -> Self {
-        Self::new(Calls::Writes, Some((number, cut)), AfterFault::Succeed)
+    pub fn fail_call(number: usize, fault: CallFault) -> Self {
+        Self::new(CountedCalls::Writes, Some((number, fault)), AfterFault::Succeed)
     }
 
-    fn new(counted: Calls, cut: Option<(usize, Cut)>, after: AfterFault) -> Self {
-        let (calls, writes, hit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { cut, after, counted, calls, writes, hit, crashed: Notify::new() }) }
+    fn new(counted: CountedCalls, fault: Option<(usize, CallFault)>, after: AfterFault) -> Self {
+        let (calls, writes, fired) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        Self { state: Arc::new(InjectorState { fault, after, counted, calls, writes, fired, crashed: Notify::new() }) }
     }
 
     /// Makes the server unreachable after the fault: all later calls fail.
-    pub fn then_gone(self) -> Self {
-        Self::new(self.shared.counted, self.shared.cut, AfterFault::Unreachable)
+    pub fn then_unreachable(self) -> Self {
+        Self::new(self.state.counted, self.state.fault, AfterFault::Unreachable)
     }
 
     /// Includes reads.
-    pub fn with_reads(self) -> Self {
-        Self::new(Calls::All, self.shared.cut, self.shared.after)
+    pub fn include_reads(self) -> Self {
+        Self::new(CountedCalls::All, self.state.fault, self.state.after)
     }
 
     /// Number of counted calls, including the failed one.
-    pub fn calls(&self) -> usize {
-        self.shared.calls.load(Ordering::SeqCst)
+    pub fn call_count(&self) -> usize {
+        self.state.calls.load(Ordering::SeqCst)
     }
 
     fn writes(&self) -> usize {
-        self.shared.writes.load(Ordering::SeqCst)
+        self.state.writes.load(Ordering::SeqCst)
     }
 
     /// Whether the fault has happened.
-    pub fn hit(&self) -> bool {
-        self.shared.hit.load(Ordering::SeqCst)
+    pub fn has_fired(&self) -> bool {
+        self.state.fired.load(Ordering::SeqCst)
     }
 
     /// Waits for the simulated crash. Never returns if there is none.
     async fn wait_for_crash(&self) {
-        self.shared.crashed.notified().await;
+        self.state.crashed.notified().await;
     }
 
     /// Wraps a client, so that its calls are counted and may fail.
-    pub fn around(&self, client: &Client) -> Client {
+    pub fn wrap(&self, client: &Client) -> Client {
         let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
         let injector = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -152,44 +152,49 @@ impl Cutter {
     }
 
     async fn send(&self, client: &Client, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
-        let shared = &self.shared;
-        match shared.after {
-            AfterFault::Unreachable if self.hit() => return Err(connection_error("the server is gone")),
-            AfterFault::Crashed if self.hit() => return future::pending().await,
+        let state = &self.state;
+        match state.after {
+            AfterFault::Unreachable if self.has_fired() => return Err(connection_error("the server is gone")),
+            AfterFault::Crashed if self.has_fired() => return future::pending().await,
             _ => {}
         }
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         if !is_read {
-            shared.writes.fetch_add(1, Ordering::SeqCst);
-        } else if shared.counted == Calls::Writes {
+            state.writes.fetch_add(1, Ordering::SeqCst);
+        } else if state.counted == CountedCalls::Writes {
             return Ok(client.send(request).await?);
         }
-        let number = shared.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        let Some((_, cut)) = shared.cut.filter(|(at, _)| *at == number) else {
+        let number = state.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        let Some((_, fault)) = state.fault.filter(|(at, _)| *at == number) else {
             return Ok(client.send(request).await?);
         };
-        shared.hit.store(true, Ordering::SeqCst);
-        let result = self.fail(client, request, cut).await;
-        if shared.after == AfterFault::Crashed {
-            shared.crashed.notify_one();
+        state.fired.store(true, Ordering::SeqCst);
+        let result = self.fail(client, request, fault).await;
+        if state.after == AfterFault::Crashed {
+            state.crashed.notify_one();
             return future::pending().await;
         }
         result
     }
 
-    async fn fail(&self, client: &Client, request: Request<Body>, cut: Cut) -> Result<Response<Body>, tower::BoxError> {
-        match cut {
-            Cut::NotSent => Err(connection_error("cut before the call was sent")),
-            Cut::AnswerLost => {
+    async fn fail(
+        &self,
+        client: &Client,
+        request: Request<Body>,
+        fault: CallFault,
+    ) -> Result<Response<Body>, tower::BoxError> {
+        match fault {
+            CallFault::NotSent => Err(connection_error("cut before the call was sent")),
+            CallFault::ResponseLost => {
                 client.send(request).await?;
                 Err(connection_error("cut before the answer came"))
             }
-            Cut::Timeout => {
+            CallFault::Timeout => {
                 client.send(request).await?;
                 // The error of a client after its timeout, without waiting for the timeout.
                 Err(io::Error::new(io::ErrorKind::TimedOut, "cut: there was no answer in time").into())
             }
-            Cut::Status(code) => Ok(error_response(code)?),
+            CallFault::Status(code) => Ok(error_response(code)?),
         }
     }
 }

@@ -13,10 +13,10 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::{Play, client, process, wait};
+use crate::{PodBehaviour, client, process, wait};
 
 /// A result of the profiler: the graph is the last document, after the objects that it needs.
-pub const RESULT: &str = "apiVersion: v1
+pub const SAMPLE_RESULT: &str = "apiVersion: v1
 kind: ConfigMap
 metadata: {name: planner-config-1a2b}
 data: {planner_config.json: '{}'}
@@ -31,7 +31,7 @@ spec:
 ";
 
 /// A simulated profiler. Dropping it ends the relay and does not change the pod.
-pub struct Profiler {
+pub struct FakeProfiler {
     pods: Api<Pod>,
     pod: String,
     /// Name of the profiler's container.
@@ -42,7 +42,7 @@ pub struct Profiler {
     relay: Child,
 }
 
-impl Profiler {
+impl FakeProfiler {
     /// Starts the relay of `pod`, which must be running. `program` is the operator's binary. `folder` must not be shared
     /// with another profiler.
     pub async fn start(cluster: &Cluster, program: &Path, folder: &Path, pod: &Pod) -> Result<Self> {
@@ -67,8 +67,8 @@ impl Profiler {
         let mut command = Command::new(program);
         command.arg("relay").args(args).env_clear().env("POD_NAME", &name).env("KUBECONFIG", &kubeconfig);
         let open = |name: &str| File::create(folder.join(name));
-        command.stdin(Stdio::null()).stdout(open("log")?).stderr(open("complaint")?);
-        let relay = process::spawn_bound(command).context("cannot start the relay")?;
+        command.stdin(Stdio::null()).stdout(open("log")?).stderr(open("stderr")?);
+        let relay = process::spawn_child_bound_to_parent(command).context("cannot start the relay")?;
         let pods = Api::namespaced(cluster.admin().await?, &namespace);
         Ok(Self {
             pods,
@@ -93,12 +93,12 @@ impl Profiler {
     }
 
     /// Reports progress in `phase`.
-    pub fn says(&self, phase: &str, message: &str) -> Result<()> {
+    pub fn report_progress(&self, phase: &str, message: &str) -> Result<()> {
         self.write_status(json!({ "status": "running", "phase": phase, "message": message }))
     }
 
     /// Ends the profiler with these manifests as its result.
-    pub async fn succeeds(&mut self, result: &str) -> Result<()> {
+    pub async fn succeed(&mut self, result: &str) -> Result<()> {
         self.write_file("final_config.yaml", result)?;
         self.write_status(json!({ "status": "success", "phase": "Done", "message": "Profiler completed successfully",
             "outputs": { "final_config": "final_config.yaml" } }))?;
@@ -106,14 +106,14 @@ impl Profiler {
     }
 
     /// Ends the profiler with an error in `phase`.
-    pub async fn fails(&mut self, phase: &str, error: &str) -> Result<()> {
+    pub async fn fail(&mut self, phase: &str, error: &str) -> Result<()> {
         self.write_status(json!({ "status": "failed", "phase": phase, "error": error,
             "message": "Profiler failed with exception: RuntimeError" }))?;
         self.terminate(1).await
     }
 
     /// Kills all containers, so that neither the profiler nor the relay reports anything.
-    pub async fn dies(&mut self) -> Result<()> {
+    pub async fn kill(&mut self) -> Result<()> {
         self.relay.kill()?;
         self.terminate(137).await
     }
@@ -121,7 +121,7 @@ impl Profiler {
     /// Ends the profiler, waits for the relay to end by itself, and ends the pod.
     async fn terminate(&mut self, code: i32) -> Result<()> {
         // Stops kwok from changing the pod: from here on, this module acts as the kubelet.
-        let stop_kwok = Patch::Merge(Play::Pending.patch());
+        let stop_kwok = Patch::Merge(PodBehaviour::Pending.merge_patch());
         let pod = self.pods.patch(&self.pod, &PatchParams::default(), &stop_kwok).await?;
         let container_status = |name: &str| -> Result<Value> {
             let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
@@ -149,7 +149,7 @@ impl Profiler {
     /// Standard output and standard error of the relay.
     pub fn log(&self) -> String {
         let read = |name: &str| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
-        read("log") + &read("complaint")
+        read("log") + &read("stderr")
     }
 
     /// The kubeconfig of the relay.
@@ -172,7 +172,7 @@ fn with_terminated_state(mut container: Value, code: i32) -> Value {
     container
 }
 
-impl Drop for Profiler {
+impl Drop for FakeProfiler {
     fn drop(&mut self) {
         let _ = self.relay.kill();
         let _ = self.relay.wait();

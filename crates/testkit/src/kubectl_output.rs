@@ -8,7 +8,7 @@ use anyhow::Result;
 const OUTPUT_FOLDER: &str = "STEERSMAN_SHOWN";
 
 /// Writes the output of a situation to the folder of `STEERSMAN_SHOWN`, if that is set.
-pub fn keep(situation: &str, text: &str) -> Result<()> {
+pub fn save_output(situation: &str, text: &str) -> Result<()> {
     if let Some(folder) = std::env::var_os(OUTPUT_FOLDER).map(PathBuf::from) {
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(format!("{situation}.txt")), text)?;
@@ -17,15 +17,15 @@ pub fn keep(situation: &str, text: &str) -> Result<()> {
 }
 
 /// `kubectl get` and `kubectl describe` of one object in one situation.
-pub struct Shown {
+pub struct KubectlOutput {
     table: String,
     pub description: String,
 }
 
-impl Shown {
+impl KubectlOutput {
     /// `short` is the short name of the kind.
     pub fn new(situation: &str, short: &str, table: String, description: String) -> Result<Self> {
-        keep(situation, &format!("$ kubectl get {short}\n{table}\n$ kubectl describe {short}\n{description}"))?;
+        save_output(situation, &format!("$ kubectl get {short}\n{table}\n$ kubectl describe {short}\n{description}"))?;
         Ok(Self { table, description })
     }
 
@@ -48,10 +48,10 @@ impl Shown {
 
     /// Asserts the phase, the reason, parts of the message, and the events. The description must contain the message too.
     #[track_caller]
-    pub fn assert(&self, phase: &str, reason: &str, says: &[&str], events: &[&str]) {
+    pub fn assert_status(&self, phase: &str, reason: &str, message_parts: &[&str], events: &[&str]) {
         assert_eq!((self.column("PHASE"), self.column("REASON")), (phase, reason), "{}", self.table);
         let message = self.column("MESSAGE");
-        for part in says {
+        for part in message_parts {
             assert!(message.contains(part), "the message must contain {part:?}: {message}");
         }
         assert!(self.description.contains(message), "the description must contain the message:\n{}", self.description);
@@ -69,9 +69,9 @@ mod tests {
     #[test]
     fn column_value_is_aligned_with_header() {
         let table = "NAME   PHASE     REASON   MESSAGE       AGE\nqwen   Pending            not yet, no   5s\n";
-        let shown = Shown { table: table.into(), description: String::new() };
-        let columns = ["PHASE", "REASON", "MESSAGE", "AGE"].map(|name| shown.column(name));
+        let output = KubectlOutput { table: table.into(), description: String::new() };
+        let columns = ["PHASE", "REASON", "MESSAGE", "AGE"].map(|name| output.column(name));
         assert_eq!(columns, ["Pending", "", "not yet, no", "5s"]);
-        assert_eq!(shown.find("STATE"), None);
+        assert_eq!(output.find("STATE"), None);
     }
 }

@@ -17,19 +17,19 @@ use tokio::task::JoinHandle;
 type Texts = Arc<Mutex<BTreeMap<(String, String), String>>>;
 
 /// The server. It stops when dropped.
-pub struct Pods {
+pub struct FakePodMetrics {
     address: SocketAddr,
     texts: Texts,
     server: JoinHandle<()>,
 }
 
-impl Drop for Pods {
+impl Drop for FakePodMetrics {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
-impl Pods {
+impl FakePodMetrics {
     pub async fn start() -> Result<Self> {
         Self::start_at("127.0.0.1:0").await
     }
@@ -55,17 +55,17 @@ impl Pods {
     }
 
     /// Sets the metrics of a pod, in Prometheus' text format.
-    pub fn say(&self, namespace: &str, name: &str, text: impl Into<String>) {
+    pub fn set(&self, namespace: &str, name: &str, text: impl Into<String>) {
         self.texts().insert((namespace.to_owned(), name.to_owned()), text.into());
     }
 
     /// Makes scrapes of a pod fail.
-    pub fn silence(&self, namespace: &str, name: &str) {
+    pub fn remove(&self, namespace: &str, name: &str) {
         self.texts().remove(&(namespace.to_owned(), name.to_owned()));
     }
 
     /// The labels of a pod's scrape target, as a ServiceMonitor would set them, and its path.
-    pub fn labels(namespace: &str, name: &str) -> Value {
+    pub fn target_labels(namespace: &str, name: &str) -> Value {
         json!({
             "namespace": namespace,
             "pod": name,

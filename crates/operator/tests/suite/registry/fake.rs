@@ -31,7 +31,7 @@ const STORE_HOST: &str = "store.test";
 pub const TOKEN: &str = "token-of-this-test";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wants {
+pub enum RequiredAuth {
     #[default]
     Nothing,
     Password,
@@ -45,13 +45,13 @@ pub struct RegistryState {
     pub requests: Vec<String>,
     /// Whether each of `requests` had an Authorization header.
     pub authorized: Vec<bool>,
-    pub wants: Wants,
+    pub required_auth: RequiredAuth,
     pub user: String,
     pub password: String,
     /// URL of the token server.
     pub realm: String,
     /// Status of every response, if set.
-    pub fails: Option<u16>,
+    pub error_status: Option<u16>,
     /// Never responds.
     pub hangs: bool,
     /// Redirects requests for blobs to the store.
@@ -60,13 +60,13 @@ pub struct RegistryState {
     pub omits_digests: bool,
 }
 
-pub struct Served {
+pub struct FakeRegistry {
     pub address: SocketAddr,
     pub state: Arc<Mutex<RegistryState>>,
     server: JoinHandle<()>,
 }
 
-impl Drop for Served {
+impl Drop for FakeRegistry {
     fn drop(&mut self) {
         self.server.abort();
     }
@@ -98,7 +98,7 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-impl Served {
+impl FakeRegistry {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -119,10 +119,10 @@ impl Served {
     }
 
     pub fn registry(&self) -> Registry {
-        self.registry_within(Duration::from_secs(20))
+        self.registry_with_timeout(Duration::from_secs(20))
     }
 
-    pub fn registry_within(&self, limit: Duration) -> Registry {
+    pub fn registry_with_timeout(&self, limit: Duration) -> Registry {
         Registry::new(Http::new(self.settings()).unwrap(), limit)
     }
 
@@ -131,7 +131,7 @@ impl Served {
     }
 
     /// The requests since the last call.
-    pub fn asked(&self) -> Vec<String> {
+    pub fn take_requests(&self) -> Vec<String> {
         self.change(|state| state.authorized.clear());
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
@@ -171,9 +171,9 @@ impl Served {
     }
 
     /// Requires user and password, at the registry or at the token server.
-    pub fn guard(&self, wants: Wants, user: &str, password: &str) {
+    pub fn require_auth(&self, required_auth: RequiredAuth, user: &str, password: &str) {
         self.change(|state| {
-            state.wants = wants;
+            state.required_auth = required_auth;
             state.user = user.to_owned();
             state.password = password.to_owned();
         });
@@ -210,7 +210,7 @@ async fn respond(State(state): State<Arc<Mutex<RegistryState>>>, request: Reques
     }
     let state = state.lock().unwrap();
     match path.as_str() {
-        _ if state.fails.is_some() => reply(state.fails.unwrap(), "an error page with internals"),
+        _ if state.error_status.is_some() => reply(state.error_status.unwrap(), "an error page with internals"),
         "/token" => token(&state, &method, &headers, &body),
         path => content(&state, path, &headers),
     }
@@ -238,10 +238,10 @@ fn token(state: &RegistryState, method: &Method, headers: &HeaderMap, body: &[u8
 fn content(state: &RegistryState, path: &str, headers: &HeaderMap) -> Reply {
     let authorization = headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap());
     let stored = path.strip_prefix("/stored");
-    let (allowed, challenge) = match state.wants {
-        Wants::Nothing => (true, String::new()),
-        Wants::Password => (has_password(state, headers), "Basic realm=\"here\"".to_owned()),
-        Wants::Token => (
+    let (allowed, challenge) = match state.required_auth {
+        RequiredAuth::Nothing => (true, String::new()),
+        RequiredAuth::Password => (has_password(state, headers), "Basic realm=\"here\"".to_owned()),
+        RequiredAuth::Token => (
             authorization == Some(&format!("Bearer {TOKEN}")),
             format!("Bearer realm=\"{}\",service=\"registry, of a test\",scope=\"repository:x:pull\"", state.realm),
         ),

@@ -40,7 +40,7 @@ fn name(object: &Value) -> String {
 }
 
 /// Removes the values that differ between any two runs: uids, versions, times, addresses and the name of the namespace.
-pub fn normalised(mut objects: Vec<Value>, namespace: &str) -> Vec<Value> {
+pub fn normalize(mut objects: Vec<Value>, namespace: &str) -> Vec<Value> {
     let mut uids = Vec::new();
     for object in &mut objects {
         collect_uids(object, &mut uids);
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn normalized_runs_differ_only_by_effects() {
-        let one = normalised(vec![account("run-1", "u-1", "5")], "run-1");
-        let two = normalised(vec![account("run-2", "u-2", "9")], "run-2");
+        let one = normalize(vec![account("run-1", "u-1", "5")], "run-1");
+        let two = normalize(vec![account("run-2", "u-2", "9")], "run-2");
         assert_eq!(one, two);
         assert_eq!(compare(&one, &two), None);
         let mut other = two.clone();
