@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dynamo::{self, Dynamo, RequestOptions};
 use crate::installation::Installation;
-use crate::llamastack::observe::server::{Rhythm, Servers};
+use crate::llamastack::observe::server::{PollSchedule, Servers};
 use crate::llamastack::oci::Bases;
 use crate::llamastack::{self, LlamaStack};
 use crate::metrics::FamilyMetrics;
@@ -52,7 +52,7 @@ pub async fn run(api: Api, context: OperatorContext, stop: CancellationToken) {
         context;
     match api {
         Api::Llsd => {
-            let servers = Servers::new(inside, Rhythm::default());
+            let servers = Servers::new(inside, PollSchedule::default());
             let labels = image_labels.then(|| Bases::of_registries(controller.server.clone())).flatten();
             let reconciler = LlamaStack::following(&installation, Some(servers), labels);
             controller::run(reconciler, controller, stop).await;

@@ -184,8 +184,10 @@ async fn refused_or_hanging_poll_reports_next_step() {
 
     let fake = FakeServers::start().await;
     fake.set(host, Behaviour::Hangs);
-    let hanging =
-        start_poller(HttpSettings { answer: Duration::from_millis(50), ..settings(fake.address) }, PollSchedule::default());
+    let hanging = start_poller(
+        HttpSettings { answer: Duration::from_millis(50), ..settings(fake.address) },
+        PollSchedule::default(),
+    );
     let ObservedServer::Failed(cause) = hanging.until_observed("a").await else { panic!("expected no answer") };
     assert!(
         cause.contains(&format!("GET /v1/health failed: {host} did not respond within 50ms. Check its log")),

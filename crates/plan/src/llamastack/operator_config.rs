@@ -159,8 +159,9 @@ impl OperatorConfig {
             About::Images => name.is_some(),
             About::Distribution(known) => name == Some(known),
         };
-        let finding =
-            |fault: &ConfigFault| Finding::warning("OperatorConfigInvalid", fault.message.as_str(), fault.remedy.as_str());
+        let finding = |fault: &ConfigFault| {
+            Finding::warning("OperatorConfigInvalid", fault.message.as_str(), fault.remedy.as_str())
+        };
         self.faults.iter().filter(concerned).map(finding).collect()
     }
 }

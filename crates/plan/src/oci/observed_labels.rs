@@ -1,6 +1,6 @@
 //! Chooses the base of an object, as far as the registry has answered.
 
-use crate::llamastack::config::base::{Base, LabelError, NoBase, Resolved, BaseSource, resolve};
+use crate::llamastack::config::base::{Base, BaseSource, LabelError, NoBase, Resolved, resolve};
 
 /// The state of reading the labels of an image.
 #[derive(Clone, Debug, PartialEq)]

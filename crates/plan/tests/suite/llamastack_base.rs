@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use steersman_plan::llamastack::config::base::{
-    Base, DISTRIBUTIONS, LabelError, NoBase, Source, base, distribution, images, names, resolve, unmet,
+    Base, BaseSource, DISTRIBUTIONS, LabelError, NoBase, base, distribution, images, names, resolve, unmet,
 };
 
 fn embedded_base(name: &str) -> &'static Base {
@@ -221,7 +221,7 @@ fn remote_vllm_starts_without_variables() {
 #[test]
 fn fr_027b_name_selects_embedded_base() {
     let resolved = resolve(Some("starter"), Ok(None)).unwrap();
-    assert_eq!((resolved.source, resolved.passed_over), (Source::Embedded, None));
+    assert_eq!((resolved.source, resolved.passed_over), (BaseSource::Embedded, None));
     assert_eq!(*resolved.base, *embedded_base("starter"));
 }
 
@@ -235,7 +235,7 @@ fn fr_027g_labels_win_over_embedded_base() {
 #[test]
 fn invalid_labels_fall_back_to_embedded_base() {
     let resolved = resolve(Some("starter"), Err(LabelError::NotBase64)).unwrap();
-    assert_eq!((resolved.source, resolved.passed_over), (Source::Embedded, Some(LabelError::NotBase64)));
+    assert_eq!((resolved.source, resolved.passed_over), (BaseSource::Embedded, Some(LabelError::NotBase64)));
     assert_eq!(resolved.base.name, "starter");
 }
 
@@ -254,5 +254,5 @@ fn fr_027c_image_without_labels_has_no_base() {
 fn fr_027j_labels_make_image_usable() {
     let label_base = Base { name: "example.test/own:1".into(), ..embedded_base("starter").clone() };
     let resolved = resolve(None, Ok(Some(label_base))).unwrap();
-    assert_eq!((resolved.source, resolved.base.name.as_str()), (Source::OciLabel, "example.test/own:1"));
+    assert_eq!((resolved.source, resolved.base.name.as_str()), (BaseSource::OciLabel, "example.test/own:1"));
 }

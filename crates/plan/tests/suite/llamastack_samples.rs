@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use steersman_api::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Input, Merge, Source, base, detect_version, generate, read_yaml, source};
-use steersman_plan::llamastack::validate::{Facts, ReferenceState, ReferenceKind, Missing, ReferencedObject, validate};
+use steersman_plan::llamastack::validate::{Facts, Missing, ReferenceKind, ReferenceState, ReferencedObject, validate};
 
 const NAMESPACE: &str = "default";
 

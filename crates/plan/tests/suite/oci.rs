@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use steersman_plan::llamastack::config::base::{Base, LabelError, Source};
+use steersman_plan::llamastack::config::base::{Base, BaseSource, LabelError};
 use steersman_plan::oci::{
     Choice, Credentials, ImageReference, Login, ObservedLabels, TYPE_DOCKERCFG, TYPE_DOCKERCONFIGJSON, choose,
 };
@@ -209,24 +209,24 @@ fn read_labels(base: Result<Option<Base>, LabelError>, remark: Option<&str>) -> 
 fn unreachable_registry_keeps_running_configuration() {
     let label_base = Base { name: "x".to_owned(), server_version: String::new(), config: json!({ "providers": {} }) };
     let unreachable = ObservedLabels::Unavailable { remark: "it is down".to_owned() };
-    let (label, embedded) = (Some(Source::OciLabel), Some(Source::Embedded));
+    let (label, embedded) = (Some(BaseSource::OciLabel), Some(BaseSource::Embedded));
     let starter_name = Some("starter");
     // (name, labels, running source) -> the chosen source, or the reason for none.
     for (name, labels, running, expected) in [
-        (starter_name, ObservedLabels::NotRead, None, Ok((Source::Embedded, None))),
+        (starter_name, ObservedLabels::NotRead, None, Ok((BaseSource::Embedded, None))),
         (None, ObservedLabels::NotRead, None, Err("Direct image references require")),
         (starter_name, ObservedLabels::Pending, None, Err("the labels of the image are being read")),
         (starter_name, ObservedLabels::Pending, label, Err("the labels of the image are being read")),
-        (starter_name, unreachable.clone(), None, Ok((Source::Embedded, Some("it is down")))),
-        (starter_name, unreachable.clone(), embedded, Ok((Source::Embedded, Some("it is down")))),
+        (starter_name, unreachable.clone(), None, Ok((BaseSource::Embedded, Some("it is down")))),
+        (starter_name, unreachable.clone(), embedded, Ok((BaseSource::Embedded, Some("it is down")))),
         (starter_name, unreachable.clone(), label, Err("it is down. The server keeps its current configuration")),
         (None, unreachable.clone(), label, Err("it is down. The server keeps its current configuration")),
         (None, unreachable, None, Err("it is down. No configuration can be generated until the registry answers")),
-        (starter_name, read_labels(Ok(Some(label_base.clone())), None), embedded, Ok((Source::OciLabel, None))),
-        (None, read_labels(Ok(Some(label_base.clone())), None), None, Ok((Source::OciLabel, None))),
-        (starter_name, read_labels(Ok(Some(label_base)), Some("old")), label, Ok((Source::OciLabel, Some("old")))),
-        (starter_name, read_labels(Ok(None), None), label, Ok((Source::Embedded, None))),
-        (starter_name, read_labels(Err(LabelError::NotBase64), None), None, Ok((Source::Embedded, None))),
+        (starter_name, read_labels(Ok(Some(label_base.clone())), None), embedded, Ok((BaseSource::OciLabel, None))),
+        (None, read_labels(Ok(Some(label_base.clone())), None), None, Ok((BaseSource::OciLabel, None))),
+        (starter_name, read_labels(Ok(Some(label_base)), Some("old")), label, Ok((BaseSource::OciLabel, Some("old")))),
+        (starter_name, read_labels(Ok(None), None), label, Ok((BaseSource::Embedded, None))),
+        (starter_name, read_labels(Err(LabelError::NotBase64), None), None, Ok((BaseSource::Embedded, None))),
         (None, read_labels(Ok(None), None), None, Err("Direct image references require")),
         (None, read_labels(Err(LabelError::NotBase64), None), None, Err("Direct image references require")),
     ] {

@@ -1,12 +1,12 @@
 //! Reads the snapshot of a LlamaStackDistribution.
 
-mod watches;
 pub mod operator_config;
 mod pods;
 pub mod references;
 mod replicas;
 mod routes;
 pub mod server;
+mod watches;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
@@ -26,8 +26,8 @@ use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec
 use steersman_plan::llamastack::server::poll_target;
 use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
-    CONFIG_KEY, RETAINED_CONFIG_MAPS, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress,
-    ObservedObject, ObservedServer, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
+    CONFIG_KEY, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress, ObservedObject, ObservedServer,
+    RETAINED_CONFIG_MAPS, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
 };
 use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode, path};
@@ -39,8 +39,8 @@ use steersman_runtime::store::cache::Watched;
 use crate::llamastack::oci::{Bases, ImageRequest};
 use crate::resource::custom_resource;
 
-pub use watches::SharedWatches;
 pub use routes::{ROUTES, Routes, rules as route_rules};
+pub use watches::SharedWatches;
 
 pub const MANAGER: &str = "steersman/llamastack";
 
@@ -220,7 +220,11 @@ fn observe_ingress(object: &DynamicObject) -> ObservedIngress {
     ObservedIngress { address: address.map(ToOwned::to_owned) }
 }
 
-fn observe_deployment(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<ObservedDeployment> {
+fn observe_deployment(
+    object: &DynamicObject,
+    owner: &str,
+    replicas_owner: ReplicasOwner,
+) -> Option<ObservedDeployment> {
     let typed: Deployment = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let status = typed.status.unwrap_or_default();
     let paused = typed.spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default().then(|| {

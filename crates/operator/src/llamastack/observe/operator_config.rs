@@ -71,7 +71,9 @@ impl OperatorConfigWatch {
         for (index, namespace) in self.namespaces.iter().enumerate() {
             let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
             let here = match server.call(maps.get_opt(OPERATOR_CONFIG)).await {
-                Ok(map) => map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default())),
+                Ok(map) => {
+                    map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default()))
+                }
                 Err(CallError::Answered { code: 403, message, .. }) => ConfigMapState::Forbidden(message),
                 Err(error) => return Err(error),
             };
@@ -95,7 +97,9 @@ impl OperatorConfigWatch {
                 change.as_ref().err().filter(|error| client::is_forbidden(error)).map(client::watch_error_cause);
             let received = watching.get_mut(index).and_then(|watching| watching.receive(change));
             let found = match (received, forbidden) {
-                (Some(map), _) => map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default())),
+                (Some(map), _) => {
+                    map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default()))
+                }
                 (None, Some(cause)) => ConfigMapState::Forbidden(cause),
                 // Earlier settings stay valid; without any, reconciles read the ConfigMap themselves.
                 (None, None) => {
@@ -126,13 +130,19 @@ impl OperatorConfigWatch {
     }
 
     /// None if a namespace that comes first is not known yet.
-    fn decide(&self, found: &BTreeMap<usize, ConfigMapState>, before: Option<&OperatorConfig>) -> Option<OperatorConfig> {
+    fn decide(
+        &self,
+        found: &BTreeMap<usize, ConfigMapState>,
+        before: Option<&OperatorConfig>,
+    ) -> Option<OperatorConfig> {
         for (index, namespace) in self.namespaces.iter().enumerate() {
             let place = format!("{namespace}/{OPERATOR_CONFIG}");
             match found.get(&index).unwrap_or(&ConfigMapState::Unknown) {
                 ConfigMapState::Unknown => return None,
                 ConfigMapState::Present(data) => return Some(OperatorConfig::read(&place, data, before)),
-                ConfigMapState::Forbidden(cause) if index == 0 => return Some(OperatorConfig::unknown(&place, cause, before)),
+                ConfigMapState::Forbidden(cause) if index == 0 => {
+                    return Some(OperatorConfig::unknown(&place, cause, before));
+                }
                 // An operator without rights in the Go operator's namespace is not meant to read it.
                 ConfigMapState::Absent | ConfigMapState::Forbidden(_) => {}
             }

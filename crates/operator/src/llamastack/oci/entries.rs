@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use steersman_plan::oci::ObservedLabels;
 use tokio::time::Instant;
 
-use super::{NamespacedName, ReadSchedule, ImageRequest};
+use super::{ImageRequest, NamespacedName, ReadSchedule};
 use crate::llamastack::oci::registry::ImageLabels;
 use crate::polling::backoff;
 

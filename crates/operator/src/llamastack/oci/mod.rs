@@ -1,7 +1,7 @@
 //! Reads the base configurations in the labels of images in the background: no reconcile waits for a registry.
 
-mod entries;
 mod credentials;
+mod entries;
 pub mod registry;
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use credentials::{ClusterCredentials, PullCredentials, CredentialSource, rules};
+pub use credentials::{ClusterCredentials, CredentialSource, PullCredentials, rules};
 
 use crate::polling::sleep_until;
 use entries::Entries;
@@ -89,7 +89,11 @@ impl Bases {
     /// be set up.
     pub fn of_registries(server: Server) -> Option<Self> {
         match Http::new(HttpSettings::from_env()) {
-            Ok(http) => Some(Self::new(Registry::new(http, READ_TIMEOUT), ClusterCredentials::new(server), ReadSchedule::default())),
+            Ok(http) => Some(Self::new(
+                Registry::new(http, READ_TIMEOUT),
+                ClusterCredentials::new(server),
+                ReadSchedule::default(),
+            )),
             Err(error) => {
                 tracing::error!(%error, "TLS cannot be set up: the labels of images are not read");
                 None

@@ -6,7 +6,7 @@ use anyhow::Context;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::{Base, base};
-use steersman_plan::llamastack::validate::{ReferenceKind, ReferencedObject, Reference};
+use steersman_plan::llamastack::validate::{Reference, ReferenceKind, ReferencedObject};
 use steersman_plan::llamastack::{
     ObservedReference, ObservedRoute, ObservedServer, ObservedTrust, Settings, Snapshot, findings_of, plan, referred,
 };

@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_plan::llamastack::validate::{ReferenceState, ReferenceKind, ReferencedObject, Reference, references};
+use steersman_plan::llamastack::validate::{Reference, ReferenceKind, ReferenceState, ReferencedObject, references};
 use steersman_reconcile::{Message, message};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::store::references::is_name;

@@ -58,7 +58,9 @@ async fn certificate_directory_is_served_without_a_secret() {
     let path = folder.path().to_str().unwrap();
     let operator = env.start("alone", &["--webhook-certificate-directory", path]).await;
     operator
-        .wait_for_log("cannot load a certificate from the folder of --webhook-certificate-directory; retrying every 2 s")
+        .wait_for_log(
+            "cannot load a certificate from the folder of --webhook-certificate-directory; retrying every 2 s",
+        )
         .await;
     let (status, body) = operator.health("/readyz").await.unwrap();
     assert_eq!(status, 503);

@@ -40,7 +40,9 @@ impl Controller {
         cluster: &Cluster,
         client: &Client,
         namespace: &Namespace,
-        registry: &FakeRegistry, schedule: ReadSchedule) -> Self {
+        registry: &FakeRegistry,
+        schedule: ReadSchedule,
+    ) -> Self {
         let server = server(cluster, client.clone());
         let bases = Bases::new(registry.registry(), ClusterCredentials::new(server.clone()), schedule);
         let family = LlamaStack::following(&Installation::default(), None, Some(bases));
@@ -189,7 +191,8 @@ async fn fr_027h_added_pull_secret_is_used_immediately() {
     registry.require_auth(RequiredAuth::Token, "the-user", "the-password");
     create_with_image(&admin, &namespace, None).await;
     let unreached = Duration::from_secs(3600);
-    let slow = ReadSchedule { tag_interval: unreached, first_retry: unreached, last_retry: unreached, max_concurrent: 2 };
+    let slow =
+        ReadSchedule { tag_interval: unreached, first_retry: unreached, last_retry: unreached, max_concurrent: 2 };
     let mut controller = Controller::start_at(cluster, &admin, &namespace, &registry, slow);
     controller.until(|status| condition(status, "SpecAccepted")["reason"] == "ImageLabelsUnusable").await;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use steersman::llamastack::oci::{Bases, PullCredentials, CredentialSource, ReadSchedule, ImageRequest};
+use steersman::llamastack::oci::{Bases, CredentialSource, ImageRequest, PullCredentials, ReadSchedule};
 use steersman_plan::llamastack::config::base::BaseSource;
 use steersman_plan::oci::{Choice, Credentials, ObservedLabels, choose};
 use steersman_reconcile::NamespacedName;
@@ -58,7 +58,11 @@ fn want(name: &str) -> ImageRequest {
 }
 
 /// Waits for changes until the labels that an object sees are as expected, and returns them.
-async fn wait_for_labels(bases: &Bases, want: &ImageRequest, expected: impl Fn(&ObservedLabels) -> bool) -> ObservedLabels {
+async fn wait_for_labels(
+    bases: &Bases,
+    want: &ImageRequest,
+    expected: impl Fn(&ObservedLabels) -> bool,
+) -> ObservedLabels {
     let expected_labels = async {
         loop {
             let labels = bases.observe(want);
@@ -110,11 +114,12 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
     served.push("a/b", "1", in_label("late"), &[]);
     served.change(|state| state.error_status = Some(503));
     let (bases, _running) = start_bases(&served, &FixedCredentials::default(), wait::TIMEOUT);
-    let labels = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Unavailable { .. })).await;
+    let labels =
+        wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Unavailable { .. })).await;
     let Choice::Use { resolved, remark: Some(remark) } = choose(Some("starter"), &labels, None) else {
         panic!("no base: {labels:?}")
     };
-    assert_eq!(resolved.source, Source::Embedded);
+    assert_eq!(resolved.source, BaseSource::Embedded);
     assert_eq!(
         remark,
         "the labels of image registry.test/a/b:1 cannot be read: registry registry.test answered HTTP 503 to the \
@@ -122,7 +127,7 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
          pull secret \"old\" does not exist)"
     );
     // A server that already runs with the base of the labels keeps it after a restart of the operator.
-    assert!(matches!(choose(Some("starter"), &labels, Some(Source::OciLabel)), Choice::Wait(_)));
+    assert!(matches!(choose(Some("starter"), &labels, Some(BaseSource::OciLabel)), Choice::Wait(_)));
 
     served.change(|state| state.error_status = None);
     let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
@@ -147,10 +152,10 @@ async fn last_labels_are_kept_while_registry_fails() {
         keeps_base_with(labels, &|remark| remark.contains("answered HTTP 500"))
     })
     .await;
-    let Choice::Use { resolved, remark } = choose(Some("starter"), &labels, Some(Source::OciLabel)) else {
+    let Choice::Use { resolved, remark } = choose(Some("starter"), &labels, Some(BaseSource::OciLabel)) else {
         panic!("no base: {labels:?}")
     };
-    assert_eq!(resolved.source, Source::OciLabel);
+    assert_eq!(resolved.source, BaseSource::OciLabel);
     assert!(remark.is_some());
     served.change(|state| state.error_status = None);
     wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("kept", None))).await;
@@ -210,7 +215,8 @@ async fn logs_and_messages_hold_no_credentials() {
     served.change(|state| state.redirects_blobs = true);
     let logins = FixedCredentials(Arc::new(Mutex::new(credentials(HOST, "the-user", "the-wrong-password"))));
     let (bases, _running) = start_bases(&served, &logins, wait::TIMEOUT);
-    let silent = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Unavailable { .. })).await;
+    let silent =
+        wait_for_labels(&bases, &want("one"), |labels| matches!(labels, ObservedLabels::Unavailable { .. })).await;
     *logins.0.lock().unwrap() = credentials(HOST, "the-user", "the-password");
     let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
 

@@ -1,7 +1,7 @@
 //! Reading the base of an image from its labels and layers.
 
 use serde_json::json;
-use steersman_plan::llamastack::config::base::{LAYER_FILE_LIMIT, Source, resolve};
+use steersman_plan::llamastack::config::base::{BaseSource, LAYER_FILE_LIMIT, resolve};
 use steersman_plan::oci::Credentials;
 
 use super::fake::{FakeRegistry, HOST, digest, gzip, tar};
@@ -16,7 +16,7 @@ async fn label_base_wins_over_embedded_base() {
     assert_eq!(distro(&labelled), "labelled");
     assert_eq!(base(&labelled).name, image);
     let resolved = resolve(Some("starter"), labelled.base).unwrap();
-    assert_eq!((resolved.source, resolved.passed_over), (Source::OciLabel, None));
+    assert_eq!((resolved.source, resolved.passed_over), (BaseSource::OciLabel, None));
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn invalid_labels_fall_back_to_embedded_base() {
         let resolved = resolve(Some("starter"), labelled.base).unwrap();
         assert_eq!(
             (resolved.source, resolved.passed_over.map(|passed| passed.to_string())),
-            (Source::Embedded, Some(error))
+            (BaseSource::Embedded, Some(error))
         );
     }
     let labels = json!({ "io.llamastack.config.layer": digest(b"other"), "io.llamastack.config.path": "config.yaml" });

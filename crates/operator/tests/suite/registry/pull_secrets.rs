@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman::llamastack::oci::{ClusterCredentials, PullCredentials, CredentialSource, ImageRequest, rules};
+use steersman::llamastack::oci::{ClusterCredentials, CredentialSource, ImageRequest, PullCredentials, rules};
 use steersman_plan::oci::{ImageReference, Login, TYPE_DOCKERCONFIGJSON};
 use steersman_testkit::{Flavour, shared_cluster, wait};
 

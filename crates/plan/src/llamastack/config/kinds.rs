@@ -55,8 +55,23 @@ impl ProviderKind {
     }
 }
 
-const fn remote(api: Api, name: &'static str, endpoint: Option<&'static str>, secret: Option<&'static str>) -> ProviderKind {
-    ProviderKind { api, name, prefix: "remote", endpoint, secret, namespace: None, file: None, needs: &[], exact: false }
+const fn remote(
+    api: Api,
+    name: &'static str,
+    endpoint: Option<&'static str>,
+    secret: Option<&'static str>,
+) -> ProviderKind {
+    ProviderKind {
+        api,
+        name,
+        prefix: "remote",
+        endpoint,
+        secret,
+        namespace: None,
+        file: None,
+        needs: &[],
+        exact: false,
+    }
 }
 
 const fn inline(api: Api, name: &'static str) -> ProviderKind {

@@ -17,7 +17,7 @@ use crate::llamastack::fields;
 use crate::llamastack::operator_config::Images;
 use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution};
 use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, Snapshot};
-use crate::llamastack::validate::{ReferenceState, ReferenceKind, ReferencedObject, Reference, missing, references};
+use crate::llamastack::validate::{Reference, ReferenceKind, ReferenceState, ReferencedObject, missing, references};
 use crate::oci::{Choice, ObservedLabels, choose};
 
 /// The ConfigMap key with the server's configuration.
@@ -42,7 +42,8 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         None
     });
     let config = config(snapshot, source, generated.as_ref());
-    let unread = (source == Source::Override && config.is_none()) || (ca::reference(spec).is_some() && bundle.is_none());
+    let unread =
+        (source == Source::Override && config.is_none()) || (ca::reference(spec).is_some() && bundle.is_none());
     if unread && resolution.config_map_errors.is_empty() {
         resolution.config_map_errors.push(FieldError::new(
             path!(spec),
@@ -79,8 +80,9 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
 fn choice(snapshot: &Snapshot) -> Choice {
     let running = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let running = running.and_then(|running| running.config_source.as_deref());
-    let running =
-        [base::BaseSource::OciLabel, base::BaseSource::Embedded].into_iter().find(|known| running == Some(known.as_str()));
+    let running = [base::BaseSource::OciLabel, base::BaseSource::Embedded]
+        .into_iter()
+        .find(|known| running == Some(known.as_str()));
     choose(fields::distribution(&snapshot.object.spec), &snapshot.labels, running)
 }
 

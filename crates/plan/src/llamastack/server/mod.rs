@@ -53,7 +53,10 @@ pub fn health_problem(answer: &Value) -> Option<String> {
 }
 
 pub fn version(answer: &Value) -> Option<String> {
-    answer["version"].as_str().filter(|version| !version.is_empty()).map(|version| mask::text(version, MAX_MESSAGE_CHARS))
+    answer["version"]
+        .as_str()
+        .filter(|version| !version.is_empty())
+        .map(|version| mask::text(version, MAX_MESSAGE_CHARS))
 }
 
 /// The server's providers, masked. None: the response is no such list.

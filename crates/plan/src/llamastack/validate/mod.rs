@@ -13,7 +13,7 @@ use steersman_reconcile::{DecodeError, decode, message, path};
 use super::config::problem::reason;
 use super::config::{ANNOTATION, Base, FieldError, Input, Merge, Source, check, check_without_file, source};
 
-pub use references::{ReferenceState, ReferenceKind, ReferencedObject, Reference, missing, referenced_by, references};
+pub use references::{Reference, ReferenceKind, ReferenceState, ReferencedObject, missing, referenced_by, references};
 pub use unread::{unread, unread_problem};
 
 /// Facts besides the object.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_plan::llamastack;
 use steersman_plan::llamastack::names::{labels, selector};
-use steersman_plan::llamastack::validate::{ReferenceKind, Reference};
+use steersman_plan::llamastack::validate::{Reference, ReferenceKind};
 use steersman_plan::llamastack::{
     ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedReference, ObservedServer, ObservedTrust,
     ReplicasOwner, Snapshot, mounted_config_maps, plan, referred,

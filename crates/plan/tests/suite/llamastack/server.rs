@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
-use steersman_plan::llamastack::server::{PollTarget, health_problem, providers, poll_target, version};
+use steersman_plan::llamastack::server::{PollTarget, health_problem, poll_target, providers, version};
 use steersman_plan::llamastack::{ObservedDeployment, ObservedReference, ObservedServer, Snapshot};
 use steersman_reconcile::Outcome;
 
@@ -147,7 +147,10 @@ fn authenticated_server_is_healthy_without_providers() {
 #[test]
 fn health_and_version_tolerate_odd_answers() {
     assert_eq!(health_problem(&json!({ "status": "OK", "time": 17 })), None);
-    assert_eq!(health_problem(&json!({ "status": "Error" })).as_deref(), Some("the server reports the status \"Error\""));
+    assert_eq!(
+        health_problem(&json!({ "status": "Error" })).as_deref(),
+        Some("the server reports the status \"Error\"")
+    );
     assert_eq!(health_problem(&json!([])).as_deref(), Some("the response has no status"));
     assert_eq!(version(&json!({ "version": "0.7.1" })).as_deref(), Some("0.7.1"));
     assert_eq!((version(&json!({ "version": "" })), version(&Value::Null)), (None, None));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use steersman_plan::llamastack::config::{Base, FieldError, Input, Merge, generate, parse_sql, storage_exports};
-use steersman_plan::llamastack::validate::{Facts, ReferenceState, Missing, references, validate};
+use steersman_plan::llamastack::validate::{Facts, Missing, ReferenceState, references, validate};
 use steersman_reconcile::{Message, path};
 
 use super::{config, starter};

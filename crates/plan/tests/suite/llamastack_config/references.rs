@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
-use steersman_plan::llamastack::validate::{ReferenceState, ReferenceKind, ReferencedObject, missing, referenced_by, references};
+use steersman_plan::llamastack::validate::{
+    ReferenceKind, ReferenceState, ReferencedObject, missing, referenced_by, references,
+};
 
 use super::spec;
 
@@ -34,7 +36,8 @@ fn fr_073_references_have_path_and_keys() {
 #[test]
 fn fr_074_missing_objects_name_path_and_namespace() {
     let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
-    let found: BTreeMap<ReferencedObject, ReferenceState> = all.iter().map(|item| (item.named.clone(), ReferenceState::Missing)).collect();
+    let found: BTreeMap<ReferencedObject, ReferenceState> =
+        all.iter().map(|item| (item.named.clone(), ReferenceState::Missing)).collect();
     let messages: Vec<String> =
         missing(&all, &found).iter().map(|item| format!("{}: {}", item.path, item.message)).collect();
     assert_eq!(
@@ -55,8 +58,10 @@ fn fr_074_missing_objects_name_path_and_namespace() {
 #[test]
 fn fr_073_missing_keys_are_reported() {
     let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
-    let found: BTreeMap<ReferencedObject, ReferenceState> =
-        all.iter().map(|item| (item.named.clone(), ReferenceState::Exists(Some(["tls.crt".to_owned()].into())))).collect();
+    let found: BTreeMap<ReferencedObject, ReferenceState> = all
+        .iter()
+        .map(|item| (item.named.clone(), ReferenceState::Exists(Some(["tls.crt".to_owned()].into()))))
+        .collect();
     let messages: Vec<String> =
         missing(&all, &found).iter().map(|item| format!("{}: {}", item.path, item.message)).collect();
     assert_eq!(

@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::Base;
-use steersman_plan::llamastack::validate::{Facts, ReferenceState, ReferenceKind, Missing, ReferencedObject, Review, validate};
+use steersman_plan::llamastack::validate::{
+    Facts, Missing, ReferenceKind, ReferenceState, ReferencedObject, Review, validate,
+};
 
 use super::{starter, yaml};
 

@@ -181,10 +181,7 @@ fn atomic_value_has_no_extra_content() {
     let live = json!([{ "from": [{ "podSelector": {} }], "ports": [{ "port": 8321, "protocol": "TCP" }] }]);
     assert_eq!(spec(rules(narrow), rules(live.clone()), owned.clone()), None);
     let wide = json!([{ "ports": [{ "port": 8321 }] }]);
-    assert_eq!(
-        spec(rules(wide), rules(live.clone()), owned.clone()),
-        some("spec.ingress[0].from is not wanted")
-    );
+    assert_eq!(spec(rules(wide), rules(live.clone()), owned.clone()), some("spec.ingress[0].from is not wanted"));
     assert!(spec(rules(json!([])), rules(live.clone()), owned.clone()).is_some());
     let two = json!([live[0], live[0]]);
     assert!(spec(rules(live), rules(two), owned).is_some());

@@ -49,7 +49,8 @@ impl Entries {
     /// Starts the polls that are due, the longest overdue first, within the limits; and returns when the next is due. None:
     /// not before a poll in progress has ended.
     pub fn take_due(&mut self, now: Instant, schedule: &PollSchedule) -> (Vec<Job>, Option<Instant>) {
-        let polling = |silent: bool| self.0.values().filter(|entry| entry.polling && entry.is_silent() == silent).count();
+        let polling =
+            |silent: bool| self.0.values().filter(|entry| entry.polling && entry.is_silent() == silent).count();
         let (mut answering, mut silent) = (polling(false), polling(true));
         let mut waiting: Vec<(&NamespacedName, &mut ServerEntry)> =
             self.0.iter_mut().filter(|(_, entry)| !entry.polling).collect();
@@ -80,7 +81,13 @@ impl Entries {
     }
 
     /// Stores an answer. None: it is unchanged, or no longer wanted.
-    pub fn answer(&mut self, job: &Job, observed: ObservedServer, now: Instant, schedule: &PollSchedule) -> Option<ObservedServer> {
+    pub fn answer(
+        &mut self,
+        job: &Job,
+        observed: ObservedServer,
+        now: Instant,
+        schedule: &PollSchedule,
+    ) -> Option<ObservedServer> {
         let entry = self.0.get_mut(&job.place)?;
         entry.polling = false;
         if entry.target != job.target {
@@ -130,7 +137,12 @@ mod tests {
     }
 
     /// Polls the server of one object with this answer.
-    fn answer_poll(entries: &mut Entries, name: &str, observed: ObservedServer, now: Instant) -> Option<ObservedServer> {
+    fn answer_poll(
+        entries: &mut Entries,
+        name: &str,
+        observed: ObservedServer,
+        now: Instant,
+    ) -> Option<ObservedServer> {
         let (jobs, _) = entries.take_due(now, &PollSchedule::default());
         let job = jobs.iter().find(|job| job.place.name == name).unwrap();
         entries.answer(job, observed, now, &PollSchedule::default())
@@ -166,7 +178,11 @@ mod tests {
         assert_eq!(answer_poll(&mut entries, "a", answered(), now), Some(answered()));
         now += Duration::from_secs(300);
         assert_eq!(answer_poll(&mut entries, "a", silent("down"), now), Some(silent("down")));
-        assert_eq!(entries.take_due(now, &PollSchedule::default()).1, Some(now + Duration::from_secs(10)), "counted anew");
+        assert_eq!(
+            entries.take_due(now, &PollSchedule::default()).1,
+            Some(now + Duration::from_secs(10)),
+            "counted anew"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Polls running servers in the background: no reconcile waits for a server.
 
-mod poll;
 mod entries;
+mod poll;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -50,7 +50,12 @@ impl Default for PollSchedule {
 
 /// Client for servers inside the cluster.
 pub fn http(inside: Inside) -> Result<Http, rustls::Error> {
-    Http::new(HttpSettings { connect: CONNECT_TIMEOUT, answer: RESPONSE_TIMEOUT, inside: Some(inside), ..HttpSettings::default() })
+    Http::new(HttpSettings {
+        connect: CONNECT_TIMEOUT,
+        answer: RESPONSE_TIMEOUT,
+        inside: Some(inside),
+        ..HttpSettings::default()
+    })
 }
 
 /// Last answers of the servers. Clones share them.

@@ -37,7 +37,12 @@ pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedS
     let providers = match get(http, url, PROVIDERS).await {
         Ok(answer) => match providers(&answer) {
             Some(providers) => Some(providers),
-            None => return explained(PROVIDERS, PollFailure::Unexpected("the response is not a list of providers".to_owned())),
+            None => {
+                return explained(
+                    PROVIDERS,
+                    PollFailure::Unexpected("the response is not a list of providers".to_owned()),
+                );
+            }
         },
         Err(failure) if failure.is_closed() => None,
         Err(failure) => return explained(PROVIDERS, failure),

@@ -12,7 +12,7 @@ pub use labels::{
 pub(super) use needs::{AGENTS, RESPONSES, missing};
 pub use needs::{NEEDS, Need, Unmet, unmet};
 pub use registry::{DISTRIBUTIONS, ShippedDistribution, distribution, images, names};
-pub use resolve::{NoBase, Resolved, BaseSource, resolve};
+pub use resolve::{BaseSource, NoBase, Resolved, resolve};
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

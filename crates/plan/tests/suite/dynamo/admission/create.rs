@@ -141,7 +141,8 @@ fn undecodable_spec_is_rejected_without_values() {
     let review = review_create(&request(json!({ "model": 7, "backend": "hunter2" })));
     let text = &error_texts(&review)[0];
     assert!(
-        text.starts_with("spec.backend: Invalid value: cannot be decoded: unknown value, ") && !text.contains("hunter2"),
+        text.starts_with("spec.backend: Invalid value: cannot be decoded: unknown value, ")
+            && !text.contains("hunter2"),
         "{text}"
     );
 }

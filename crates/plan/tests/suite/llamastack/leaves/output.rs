@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::base::Base;
-use steersman_plan::llamastack::validate::{Facts, ReferenceKind, Missing, ReferencedObject, Reference, validate};
+use steersman_plan::llamastack::validate::{Facts, Missing, Reference, ReferenceKind, ReferencedObject, validate};
 use steersman_plan::llamastack::{ObservedReference, Snapshot, plan, referred};
 use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::Severity;
