@@ -13,8 +13,8 @@ use kube::api::{Api, DynamicObject};
 use kube::{Client, ResourceExt};
 use steersman_api::Family;
 use steersman_sim::fleet::Fleet;
-use steersman_sim::load::{Load, Rate, Step};
-use steersman_sim::server::{Shape, Speed};
+use steersman_sim::load::{Load, LoadStep, Rate};
+use steersman_sim::server::{RequestShape, Speed};
 use steersman_sim::{Millis, expose};
 use steersman_testkit::play::is_ready;
 use steersman_testkit::{Cluster, Pods};
@@ -31,7 +31,7 @@ const DAY: [(u32, u64); 3] = [(5, 20), (16, 50), (5, 130)];
 const DAYS: usize = 500;
 
 /// Of every request.
-const SHAPE: Shape = Shape { input: 1000, output: 250, known: 200 };
+const SHAPE: RequestShape = RequestShape { input: 1000, output: 250, cached: 200 };
 
 /// Without end.
 pub async fn play(cluster: &Cluster, namespace: &str) -> Result<()> {
@@ -103,7 +103,7 @@ async fn serve(cluster: &Cluster, admin: &Client, namespace: &str) -> Result<()>
 }
 
 fn load() -> Load {
-    let step = |(rate, seconds)| Step { rate: Rate(rate * 1000), lasts: seconds * 1000 };
+    let step = |(rate, seconds)| LoadStep { rate: Rate(rate * 1000), lasts: seconds * 1000 };
     Load::Steps((0..DAYS).flat_map(|_| DAY.map(step)).collect())
 }
 

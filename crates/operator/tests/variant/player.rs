@@ -12,7 +12,7 @@ use kube::api::{Api, ListParams};
 use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate};
-use steersman_sim::server::{Shape, Speed};
+use steersman_sim::server::{RequestShape, Speed};
 use steersman_testkit::play::is_serving;
 use steersman_testkit::{Pods, wait};
 use tokio::task::JoinHandle;
@@ -21,7 +21,7 @@ use crate::scene::{MODEL_LABEL, Scene};
 use crate::world::Meter;
 
 /// Nearly all of a request's tokens are there from its beginning, so that the cache is as full as requests are many.
-const SHAPE: Shape = Shape { input: 190, output: 10, known: 0 };
+const SHAPE: RequestShape = RequestShape { input: 190, output: 10, cached: 0 };
 
 /// A request takes two seconds. Of 40 that fit, each takes 0.024 of the cache.
 const SPEED: Speed = Speed { start: 0, prefill: 19_000, decode: 5, sequences: 40, blocks: 500, block_size: 16 };
@@ -125,7 +125,7 @@ impl Player {
     }
 
     pub fn counted(&self, pod: &str) -> u64 {
-        self.stage().fleet.counted(pod).requests
+        self.stage().fleet.counters(pod).requests
     }
 
     /// The pods that serve.

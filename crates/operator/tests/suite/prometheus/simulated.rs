@@ -7,14 +7,14 @@ use steersman_plan::variant::{ModelSeen, Silence};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
-use steersman_sim::load::{Load, Rate, Step};
-use steersman_sim::server::{Shape, Speed};
+use steersman_sim::load::{Load, LoadStep, Rate};
+use steersman_sim::server::{RequestShape, Speed};
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;
 
 use super::{MODEL, Scene, place, pod};
 
-const SHAPE: Shape = Shape { input: 200, output: 100, known: 50 };
+const SHAPE: RequestShape = RequestShape { input: 200, output: 100, cached: 50 };
 const SPEED: Speed = Speed { start: 30_000, prefill: 1_500, decode: 100, sequences: 8, blocks: 500, block_size: 16 };
 
 /// Everybody says how things are at this moment of the simulation.
@@ -25,7 +25,7 @@ fn show(scene: &Scene, fleet: &Fleet) {
             None => scene.pods.silence("a", name),
         }
     }
-    scene.play("a", "picker", &expose::picker(fleet, MODEL));
+    scene.play("a", "picker", &expose::endpoint_picker(fleet, MODEL));
 }
 
 async fn look(way: &Prometheus, pods: &[PodPlace]) -> ModelSeen {
@@ -48,7 +48,7 @@ async fn until(way: &Prometheus, pods: &[PodPlace], what: &str, holds: impl Fn(&
 async fn a_simulated_fleet_is_seen_as_it_is_from_cold_to_busy() {
     let Some(scene) = Scene::start(Door::Open).await else { return };
     let way = scene.way();
-    let busy = Load::Steps(vec![Step { rate: Rate(40_000), lasts: 120_000 }]);
+    let busy = Load::Steps(vec![LoadStep { rate: Rate(40_000), lasts: 120_000 }]);
     let mut fleet = Fleet::new(SHAPE, busy);
 
     // Nobody serves yet: all of it waits before the fleet.
