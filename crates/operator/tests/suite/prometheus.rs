@@ -11,9 +11,9 @@ mod values;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus as Way};
-use steersman_plan::variant::config::prometheus::Prometheus as Settings;
-use steersman_plan::variant::{ModelSeen, PodSeen, Silence, TargetName};
+use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus as Way};
+use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
+use steersman_plan::variant::{MetricsError, ModelMetrics, PodMetrics, TargetName};
 use steersman_reconcile::NamespacedName;
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::{Pods, Prometheus, skip, wait};
@@ -21,7 +21,7 @@ use steersman_testkit::{Pods, Prometheus, skip, wait};
 pub const MODEL: &str = "meta/llama \"8b\"\\{x}";
 
 /// Where no pod matters.
-pub const NOBODY: &[PodPlace] = &[];
+pub const NOBODY: &[FleetPod] = &[];
 
 /// A Prometheus and the pods that it scrapes.
 pub struct Scene {
@@ -69,8 +69,8 @@ pub fn way(settings: &Settings) -> Way {
 }
 
 /// A pod that is ready, at an address where nobody listens.
-pub fn place(namespace: &str, name: &str) -> PodPlace {
-    PodPlace {
+pub fn place(namespace: &str, name: &str) -> FleetPod {
+    FleetPod {
         namespace: namespace.into(),
         name: name.into(),
         target: TargetName::new("apps", "Deployment", &format!("{name}-target")).into(),
@@ -80,23 +80,23 @@ pub fn place(namespace: &str, name: &str) -> PodPlace {
     }
 }
 
-pub fn asked(namespace: &str, model: &str) -> ModelAsked {
-    ModelAsked { key: NamespacedName::new(namespace, model), retention: SignedDuration::from_mins(10) }
+pub fn asked(namespace: &str, model: &str) -> ModelQuery {
+    ModelQuery { key: NamespacedName::new(namespace, model), retention: SignedDuration::from_mins(10) }
 }
 
-pub async fn look(way: &Way, namespace: &str, pods: &[PodPlace]) -> ModelSeen {
+pub async fn look(way: &Way, namespace: &str, pods: &[FleetPod]) -> ModelMetrics {
     let models = [asked(namespace, MODEL)];
-    way.look(&models, pods, Timestamp::now()).await.remove(&models[0].key).unwrap()
+    way.query(&models, pods, Timestamp::now()).await.remove(&models[0].key).unwrap()
 }
 
 /// Looks until it is as expected: Prometheus scrapes and forgets on its own schedule.
 pub async fn until(
     way: &Way,
     namespace: &str,
-    pods: &[PodPlace],
+    pods: &[FleetPod],
     what: &str,
-    holds: impl Fn(&ModelSeen) -> bool,
-) -> ModelSeen {
+    holds: impl Fn(&ModelMetrics) -> bool,
+) -> ModelMetrics {
     let mut last = None;
     let seen = wait::eventually(what, async || {
         let seen = look(way, namespace, pods).await;
@@ -108,13 +108,13 @@ pub async fn until(
     found.unwrap_or_else(|error| panic!("{error}; last seen: {last:?}"))
 }
 
-pub fn pod<'a>(seen: &'a ModelSeen, name: &str) -> Option<&'a PodSeen> {
+pub fn pod<'a>(seen: &'a ModelMetrics, name: &str) -> Option<&'a PodMetrics> {
     seen.pods.as_ref().ok()?.iter().find(|pod| *pod.name == *name)
 }
 
-pub fn failure(seen: &ModelSeen) -> &str {
+pub fn failure(seen: &ModelMetrics) -> &str {
     match &seen.pods {
-        Err(Silence::Failed(cause)) => cause,
+        Err(MetricsError::QueryFailed(cause)) => cause,
         other => panic!("no failure: {other:?}"),
     }
 }

@@ -28,7 +28,7 @@ use steersman::installation::Installation;
 use steersman::metrics::FamilyMetrics;
 use steersman::rbac;
 use steersman::variant::observe::Options;
-use steersman::variant::{FleetContext, Passed as FleetPassed, Rhythm as FleetRhythm, Variants};
+use steersman::variant::{DebounceConfig, FleetContext, FleetController, FleetOutcome};
 use steersman_api::Family;
 use steersman_runtime::controller::ControllerContext;
 use steersman_runtime::store::Scope;
@@ -117,14 +117,14 @@ impl Scene {
         [&own[..], &["--config-namespace", self.settings.name()]].concat()
     }
 
-    fn controller(&self, client: Client) -> Variants {
+    fn controller(&self, client: Client) -> FleetController {
         let scope = Scope::Namespace(self.namespace.name().to_owned());
         let given = given(self.cluster, client, scope, self.settings.name(), &[]);
-        Variants::new(&given, FleetRhythm::default())
+        FleetController::new(&given, DebounceConfig::default())
     }
 
     /// With new eyes.
-    async fn pass(&self) -> FleetPassed {
+    async fn pass(&self) -> FleetOutcome {
         pass(&self.controller(self.admin.clone())).await.unwrap()
     }
 
@@ -160,10 +160,10 @@ fn given(
 }
 
 /// One pass, which must get to its end.
-async fn pass(variants: &Variants) -> Result<FleetPassed> {
+async fn pass(variants: &FleetController) -> Result<FleetOutcome> {
     variants.fill().await.context("a look")?;
-    let passed = variants.pass().await;
-    ensure!(passed.failed == 0 && passed.overtaken == 0, "{passed:?}");
+    let passed = variants.reconcile().await;
+    ensure!(passed.failed == 0 && passed.conflicts == 0, "{passed:?}");
     Ok(passed)
 }
 

@@ -105,8 +105,8 @@ async fn pods_of_a_kind_that_nobody_knows_are_those_that_its_scale_names() {
     scene.variant("llama", on(&format!("{GROUP}/v1"), "Server", "front")).await;
     let player = Player::quiet(&scene, "llama").await;
     player.begin(2, 36).await;
-    let words = "the pods of Server front cannot be found, as none has it for a controller and its scale has no \
-                 status.selector; give its CRD a scale.labelSelectorPath";
+    let words = "cannot find the pods of Server front: it does not control them, and its scale has no status.selector. Set \
+                 scale.labelSelectorPath in its CRD";
     let seen = scene.until_condition("llama", "MetricsAvailable", ["False", "MetricsMissing", words]).await;
     assert_eq!(desired(&seen), Some(2), "frozen");
     scene.shown("llama", "pods-unknown").await;
@@ -116,14 +116,14 @@ async fn pods_of_a_kind_that_nobody_knows_are_those_that_its_scale_names() {
     scene.assert_silent_for(2, &["llama"]).await;
 
     state("app=nobody").await;
-    let words = "Server front has replicas, and no living pod has the labels app=nobody that its scale names";
+    let words = "Server front has replicas, but no running pod matches its selector app=nobody";
     scene.until_condition("llama", "MetricsAvailable", ["False", "MetricsMissing", words]).await;
 
     // Who owns them goes first, however wide a selector is.
     state("app").await;
     scene.variant("owner", spec("behind", "llama", json!({}))).await;
     scene.variant("bystander", spec("bystander", "other", json!({}))).await;
-    let words = "the pods of Server front count for another workload, for which there is a VariantAutoscaling too";
+    let words = "the pods of Server front already count for another scale target that has a VariantAutoscaling";
     let seen = scene.until_condition("llama", "TargetResolved", ["Unknown", "TargetUnknown", words]).await;
     assert!(condition(&seen, "TargetResolved").2.contains("delete one of the two"), "{seen:#}");
     assert_eq!(desired(&seen), Some(2), "it is left where it is");

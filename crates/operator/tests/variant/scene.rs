@@ -139,7 +139,7 @@ impl Scene {
             let metrics = condition(seen, "MetricsAvailable");
             // Metrics of a replica that was just asked for are missed only once it is ready.
             let hold = seen["status"]["decision"]["hold"].as_str().unwrap_or_default();
-            let comes = hold.starts_with("an earlier decision is still being carried out");
+            let comes = hold.starts_with("waiting for an earlier decision to be carried out");
             (desired(seen), current(seen)) == (Some(replicas), Some(replicas)) && metrics.0 == "True" && !comes
         };
         self.until(name, &what, is).await

@@ -56,7 +56,7 @@ async fn where_a_model_may_not_sleep_its_cheapest_variant_keeps_one_replica() {
     let seen = scene.until_desired("cheap", 1).await;
     assert_eq!(reason(&seen), "First run: bootstrapping with 1 replica for Prometheus discovery");
     let seen = scene.until_desired("dear", 0).await;
-    assert_eq!(reason(&seen), "First run: nothing runs yet, waiting for requests");
+    assert_eq!(reason(&seen), "First run: no replica is running, waiting for requests");
     scene.shown("dear", "first-run-nothing-runs").await;
     let _follower = Follower::start(&scene, &scene.voice);
     let player = Player::idle(&scene, "llama").await;

@@ -1,6 +1,5 @@
-//! How long it takes to decide on a whole fleet, and to say so. Run by `cargo xtask bench variant-plan`.
-//! Comes in: fleets of growing size in which nothing changes; goes out: a table, and a failure where the
-//! goal is missed.
+//! Measures how long it takes to plan a settled fleet and to build its statuses, for fleets of growing size. Run by
+//! `cargo xtask bench variant-plan`, which fails if a goal is missed.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its user")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the inputs are our own")]
@@ -11,11 +10,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use steersman_plan::variant::config::Config;
-use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::config::thresholds::SaturationEntry;
 use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{
-    FleetPlan, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
+    FleetPlan, FleetSnapshot, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, Settings, TargetName, plan,
+    status,
 };
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::measure::{Row, measured, table};
@@ -25,10 +25,10 @@ const PODS: usize = 10;
 const OF_MODEL: usize = 2;
 const IN_NAMESPACE: usize = 100;
 
-/// So full that nothing is missing, and that none can go.
+/// Usage at which replicas are neither added nor removed.
 const KV: f64 = 0.68;
 
-/// For each object, so that a fleet of a thousand is decided on within a tenth of a second.
+/// Per object: a fleet of a thousand is planned within a tenth of a second.
 const GOAL: Duration = Duration::from_micros(100);
 
 fn main() -> ExitCode {
@@ -46,57 +46,57 @@ fn main() -> ExitCode {
     }
 }
 
-/// The decision and every object's status.
-fn decided(case: &'static str, size: usize, seen: &Seen) -> Row {
+/// Plans the fleet and builds every status.
+fn decided(case: &'static str, size: usize, snapshot: &FleetSnapshot) -> Row {
     let of = format!("{size} objects, {} pods", size * PODS);
     let goal = GOAL * u32::try_from(size).unwrap();
-    measured(case, of, goal, || (), |()| say(seen, &plan(seen)))
+    measured(case, of, goal, || (), |()| changed_statuses(snapshot, &plan(snapshot)))
 }
 
-fn say(seen: &Seen, plan: &FleetPlan) -> usize {
-    let news = seen.variants.iter().filter(|variant| {
-        let status = report(variant, &plan.decisions[&variant.key], true, seen.settings.mode, seen.now);
+fn changed_statuses(snapshot: &FleetSnapshot, plan: &FleetPlan) -> usize {
+    let changed = snapshot.variants.iter().filter(|variant| {
+        let status = status(variant, &plan.decisions[&variant.key], true, snapshot.settings.mode, snapshot.now);
         variant.status.as_deref() != Some(&status)
     });
-    news.count()
+    changed.count()
 }
 
-/// As the pass before has left it: nothing is to be written.
-fn settled(mut seen: Seen) -> Seen {
-    let FleetPlan { decisions, memory } = plan(&seen);
-    for variant in &mut seen.variants {
-        let status = report(variant, &decisions[&variant.key], true, seen.settings.mode, seen.now);
+/// Stores the result of a first reconcile, so that nothing has to be written.
+fn settled(mut snapshot: FleetSnapshot) -> FleetSnapshot {
+    let FleetPlan { decisions, memory } = plan(&snapshot);
+    for variant in &mut snapshot.variants {
+        let status = status(variant, &decisions[&variant.key], true, snapshot.settings.mode, snapshot.now);
         variant.status = Some(status.into());
     }
-    seen.memory = memory;
-    assert_eq!(say(&seen, &plan(&seen)), 0, "a settled fleet has nothing to say");
-    seen
+    snapshot.memory = memory;
+    assert_eq!(changed_statuses(&snapshot, &plan(&snapshot)), 0, "a settled fleet must not change");
+    snapshot
 }
 
-fn fleet(size: usize, engine: Option<&str>) -> Seen {
+fn fleet(size: usize, engine: Option<&str>) -> FleetSnapshot {
     let mut config = Config::default();
     if let Some(engine) = engine {
-        let entry = Entry { analyzer_name: Some(engine.to_owned()), ..Entry::default() };
+        let entry = SaturationEntry { analyzer_name: Some(engine.to_owned()), ..SaturationEntry::default() };
         config.saturation.entries.insert("default".to_owned(), entry);
     }
-    let variants: Vec<VariantSeen> = (0..size).map(variant).collect();
-    let mut models: BTreeMap<NamespacedName, ModelSeen> = BTreeMap::new();
+    let variants: Vec<ObservedVariant> = (0..size).map(variant).collect();
+    let mut models: BTreeMap<NamespacedName, ModelMetrics> = BTreeMap::new();
     for (object, variant) in variants.iter().enumerate() {
         let key = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
-        let model = models.entry(key).or_insert_with(|| ModelSeen {
+        let model = models.entry(key).or_insert_with(|| ModelMetrics {
             pods: Ok(Vec::new()),
             requests: Lookup::Known(1_200.0),
             queue: Lookup::Known(None),
         });
         model.pods.as_mut().unwrap().extend((0..PODS).map(|number| pod(object, number)));
     }
-    Seen {
+    FleetSnapshot {
         now: "2026-11-16T00:00:00Z".parse().unwrap(),
         settings: Settings::default(),
         config,
         variants,
         models,
-        gpus: Lookup::Unknown("nobody has counted".to_owned()),
+        gpus: Lookup::Unknown("not counted".to_owned()),
         memory: Memory::default(),
         defective: Default::default(),
     }
@@ -106,7 +106,7 @@ fn target(object: usize) -> String {
     format!("variant-{object:05}-decode")
 }
 
-fn variant(object: usize) -> VariantSeen {
+fn variant(object: usize) -> ObservedVariant {
     let spec = json!({
         "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": target(object) },
         "modelID": format!("meta-llama/Llama-3.1-{}B-Instruct", object / OF_MODEL),
@@ -117,7 +117,7 @@ fn variant(object: usize) -> VariantSeen {
     });
     let container = Container { args: vec!["--max-num-seqs=256".to_owned()], ..Container::default() };
     let replicas = i32::try_from(PODS).unwrap();
-    VariantSeen {
+    ObservedVariant {
         key: NamespacedName::new(format!("fleet-{:03}", object / IN_NAMESPACE), format!("variant-{object:05}")),
         generation: Some(1),
         created: "2026-11-15T00:00:00Z".parse().unwrap(),
@@ -125,20 +125,20 @@ fn variant(object: usize) -> VariantSeen {
         labels: BTreeMap::new(),
         spec: serde_json::from_value(spec).unwrap(),
         status: None,
-        target: Lookup::Known(Some(TargetSeen {
+        target: Lookup::Known(Some(ObservedTarget {
             replicas: Some(replicas),
             status_replicas: Some(replicas),
             ready: replicas,
             gpus: 1,
             containers: vec![container],
-            ..TargetSeen::default()
+            ..ObservedTarget::default()
         })),
         config: [].into(),
     }
 }
 
-fn pod(object: usize, number: usize) -> PodSeen {
-    PodSeen {
+fn pod(object: usize, number: usize) -> PodMetrics {
+    PodMetrics {
         name: format!("{}-6d4cf56db6-{number:05}", target(object)).into(),
         target: TargetName::new("apps", "Deployment", &target(object)).into(),
         ready: true,

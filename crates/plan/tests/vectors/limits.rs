@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use steersman_plan::variant::limits::enforce::{Sleep, enforce};
-use steersman_plan::variant::limits::gpus::{Wanted, limit, short};
+use steersman_plan::variant::limits::enforce::{ScaleToZero, enforce};
+use steersman_plan::variant::limits::gpus::{GpuRequest, limit, short_product_name};
 use steersman_plan::variant::{Explanation, FactorCode};
 
 use crate::file::vectors;
@@ -45,10 +45,12 @@ fn the_enforcer_answers_as_upstream() {
     let Some(file) = vectors::<File<Enforcing>>("enforcer.json") else { return };
     for case in file.cases {
         let sleep = match () {
-            () if !case.enabled => Sleep::Forbidden,
-            () if case.query_error => Sleep::Unknown(Explanation::new(FactorCode::RequestsUnknown, "the query failed")),
-            () if case.request_count > 0.0 => Sleep::Awake,
-            () => Sleep::Idle,
+            () if !case.enabled => ScaleToZero::Disabled,
+            () if case.query_error => {
+                ScaleToZero::Unknown(Explanation::new(FactorCode::RequestsUnknown, "the query failed"))
+            }
+            () if case.request_count > 0.0 => ScaleToZero::Active,
+            () => ScaleToZero::Idle,
         };
         let mut targets = case.targets;
         let applied = enforce(&mut targets, &case.costs, &sleep);
@@ -93,9 +95,9 @@ fn the_limiter_answers_as_upstream() {
     for case in file.cases {
         let mut offered = BTreeMap::new();
         for (product, count) in case.nodes.values().flatten() {
-            *offered.entry(short(product)).or_default() += count;
+            *offered.entry(short_product_name(product)).or_default() += count;
         }
-        let wanted = case.decisions.into_iter().map(|given| Wanted {
+        let wanted = case.decisions.into_iter().map(|given| GpuRequest {
             variant: given.variant,
             accelerator: given.acc,
             current: given.current,
@@ -117,6 +119,6 @@ fn the_limiter_answers_as_upstream() {
         }
     }
     for Name { full, short: name } in file.normalize {
-        assert_eq!(short(&full), name, "{full}");
+        assert_eq!(short_product_name(&full), name, "{full}");
     }
 }

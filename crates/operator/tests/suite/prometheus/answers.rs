@@ -9,7 +9,7 @@ use futures::StreamExt;
 use http::header::{AUTHORIZATION, LOCATION};
 use http::{Method, Response};
 use jiff::Timestamp;
-use steersman_plan::variant::Silence;
+use steersman_plan::variant::MetricsError;
 use steersman_plan::variant::config::prometheus;
 
 use super::{NOBODY, asked, failure, look, place, way};
@@ -73,7 +73,7 @@ async fn answer(State((asked, plays)): State<Shared>, request: Request) -> Respo
     response.body((plays.body)()).unwrap()
 }
 
-fn settings(server: &Server) -> prometheus::Prometheus {
+fn settings(server: &Server) -> prometheus::PrometheusConfig {
     let map = [("PROMETHEUS_BASE_URL", server.url.as_str()), ("PROMETHEUS_BEARER_TOKEN", TOKEN)];
     let map = map.map(|(key, value)| (key.to_owned(), value.to_owned()));
     prometheus::read(&map.into(), &Default::default(), true).unwrap()
@@ -86,26 +86,20 @@ async fn each_failure_says_what_to_do_and_never_the_token() {
     let page = "<html>please log in</html>";
     let long = "x".repeat(1000);
     let cases = [
-        (Plays::new(401, page), "401: it does not accept the token of PROMETHEUS_BEARER_TOKEN; give it a valid one"),
-        (Plays::new(403, page), "403: whoever asks may not read metrics; give the account of the token that right"),
-        (Plays::new(404, page), "404: there is no Prometheus at /api/v1/query; set PROMETHEUS_BASE_URL"),
-        (
-            Plays::new(200, page),
-            "200 with what is no answer of Prometheus; check that PROMETHEUS_BASE_URL is its address",
-        ),
-        (Plays::new(200, ""), "200 with what is no answer of Prometheus"),
-        (Plays::new(503, page), "503; look at the log of Prometheus"),
-        (
-            Plays { location: Some("https://login.example/x?y"), ..Plays::new(302, page) },
-            "sends us on to login.example",
-        ),
+        (Plays::new(401, page), "401: it rejects the token from PROMETHEUS_BEARER_TOKEN; replace the token"),
+        (Plays::new(403, page), "403: the account of the token may not read metrics; give it that permission"),
+        (Plays::new(404, page), "404: there is no Prometheus API at /api/v1/query; set PROMETHEUS_BASE_URL"),
+        (Plays::new(200, page), "200, but not as the Prometheus API does; check PROMETHEUS_BASE_URL"),
+        (Plays::new(200, ""), "200, but not as the Prometheus API does"),
+        (Plays::new(503, page), "503; check the log of Prometheus"),
+        (Plays { location: Some("https://login.example/x?y"), ..Plays::new(302, page) }, "redirects to login.example"),
         (
             Plays::new(422, &format!(r#"{{"status":"error","errorType":"execution","error":"for {TOKEN} \n{long}"}}"#)),
             "422: execution: for …  xxx",
         ),
         (
             Plays::new(200, &NOTHING.replace("]}}", r#"]},"warnings":["store a is down"]}"#)),
-            "answers with a part of the data only: store a is down",
+            "returned only part of the data: store a is down",
         ),
     ];
     for (plays, expected) in cases {
@@ -130,13 +124,13 @@ async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
     }
     // One that recovers in between is not told of.
     let server = serve(Plays { first: Some(503), ..Plays::new(200, NOTHING) }).await;
-    assert_eq!(look(&way(&settings(&server)), "a", &[]).await.pods, Err(Silence::Missing));
+    assert_eq!(look(&way(&settings(&server)), "a", &[]).await.pods, Err(MetricsError::NotFound));
 }
 
 #[tokio::test]
 async fn a_server_that_only_knows_get_is_asked_so() {
     let server = serve(Plays { posts: false, ..Plays::new(200, NOTHING) }).await;
-    assert_eq!(look(&way(&settings(&server)), "a", &[]).await.pods, Err(Silence::Missing));
+    assert_eq!(look(&way(&settings(&server)), "a", &[]).await.pods, Err(MetricsError::NotFound));
     let asked = server.asked.lock().unwrap();
     assert_eq!(asked[0].0, Method::POST);
     assert_eq!(asked[1].0, Method::GET);
@@ -162,8 +156,8 @@ async fn an_answer_without_end_is_cut_off() {
 async fn nobody_is_asked_where_there_is_no_model() {
     let server = serve(Plays::new(200, NOTHING)).await;
     let way = way(&settings(&server));
-    assert!(way.look(&[], &[place("a", "one")], Timestamp::now()).await.is_empty());
+    assert!(way.query(&[], &[place("a", "one")], Timestamp::now()).await.is_empty());
     assert!(server.asked.lock().unwrap().is_empty());
-    let both = way.look(&[asked("a", "m"), asked("b", "m")], NOBODY, Timestamp::now()).await;
+    let both = way.query(&[asked("a", "m"), asked("b", "m")], NOBODY, Timestamp::now()).await;
     assert_eq!(both.len(), 2);
 }

@@ -1,7 +1,7 @@
 //! Requests within a period: what a counter says of them, and what it hides.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::variant::prometheus::{ModelAsked, Prometheus};
+use steersman::variant::prometheus::{ModelQuery, Prometheus};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;
@@ -10,8 +10,8 @@ use super::{MODEL, NOBODY, Scene, vllm};
 
 async fn requests(way: &Prometheus, namespace: &str, seconds: i64) -> Lookup<f64> {
     let model =
-        ModelAsked { key: NamespacedName::new(namespace, MODEL), retention: SignedDuration::from_secs(seconds) };
-    way.look(std::slice::from_ref(&model), NOBODY, Timestamp::now()).await.remove(&model.key).unwrap().requests
+        ModelQuery { key: NamespacedName::new(namespace, MODEL), retention: SignedDuration::from_secs(seconds) };
+    way.query(std::slice::from_ref(&model), NOBODY, Timestamp::now()).await.remove(&model.key).unwrap().requests
 }
 
 async fn until(way: &Prometheus, seconds: i64, what: &str, holds: impl Fn(f64) -> bool) {
@@ -31,7 +31,7 @@ async fn requests_count_from_the_first_even_over_restarts_and_deaths_until_the_p
     let way = scene.way();
     assert_eq!(
         requests(&way, "a", 3600).await,
-        Lookup::Unknown("Prometheus has no count of them for the last 1h0m0s".to_owned())
+        Lookup::Unknown("Prometheus has no request count for the last 1h0m0s".to_owned())
     );
     // The counter is there for the first time, and not zero: someone was served before the first scrape.
     scene.play("a", "one", &vllm("0", "0", 5));
@@ -65,10 +65,10 @@ async fn models_may_have_periods_of_their_own() {
     until(&way, 3600, "five requests", |count| count >= 5.0 - 1e-6).await;
     let periods = (1..=20).map(|number| SignedDuration::from_mins(number * 10));
     let models: Vec<_> = periods
-        .map(|retention| ModelAsked { key: NamespacedName::new("a", format!("{}", retention.as_mins())), retention })
-        .chain([ModelAsked { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(90) }])
+        .map(|retention| ModelQuery { key: NamespacedName::new("a", format!("{}", retention.as_mins())), retention })
+        .chain([ModelQuery { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(90) }])
         .collect();
-    let seen = way.look(&models, NOBODY, Timestamp::now()).await;
+    let seen = way.query(&models, NOBODY, Timestamp::now()).await;
     assert_eq!(seen.len(), 21);
     assert_eq!(seen[&NamespacedName::new("a", MODEL)].requests, Lookup::Known(5.0));
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
 use steersman_testkit::pki::Authority;
 use steersman_testkit::prometheus::{Door, PASSWORD, USER};
 
@@ -25,7 +25,7 @@ async fn only_a_server_that_proves_its_name_is_asked() {
     let other = Settings { ca_cert_path: Some(path("other/ca.pem")), ..good.clone() };
     let said = cause(&other).await;
     assert!(said.starts_with(&format!("the certificate of {host} is not trusted (")), "{said}");
-    assert!(said.contains("set PROMETHEUS_CA_CERT_PATH to its authority"), "{said}");
+    assert!(said.contains("set PROMETHEUS_CA_CERT_PATH to its CA"), "{said}");
 
     let elsewhere = Settings { server_name: Some("prometheus.example".to_owned()), ..good.clone() };
     let said = cause(&elsewhere).await;
@@ -55,7 +55,7 @@ async fn a_login_in_the_address_is_sent_and_never_told() {
     let (settings, host) = (scene.settings(), scene.prometheus.address());
     assert_eq!(
         cause(&settings).await,
-        format!("{host} answers 401: it wants a login; set PROMETHEUS_BEARER_TOKEN or PROMETHEUS_TOKEN_PATH")
+        format!("{host} answers 401: it requires a login; set PROMETHEUS_BEARER_TOKEN or PROMETHEUS_TOKEN_PATH")
     );
     let with = |password: &str| Settings {
         base_url: settings.base_url.replace("https://", &format!("https://{USER}:{password}@")),
@@ -73,9 +73,7 @@ async fn a_login_in_the_address_is_sent_and_never_told() {
     let said = cause(&Settings { token_path: Some(path.clone()), ..settings.clone() }).await;
     assert_eq!(
         said,
-        format!(
-            "{host} answers 401: it does not accept the token of PROMETHEUS_TOKEN_PATH {path}; give it a valid one"
-        )
+        format!("{host} answers 401: it rejects the token from PROMETHEUS_TOKEN_PATH {path}; replace the token")
     );
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 use serde_json::json;
-use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus};
+use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;
@@ -12,7 +12,7 @@ use steersman_testkit::wait;
 use super::{Scene, asked, place};
 
 /// How many pods each namespace has, `pod-0` and so on, and what one server that knows all of them says.
-fn fleet(namespaces: &[(&str, usize)]) -> (Vec<ModelAsked>, Vec<PodPlace>, String) {
+fn fleet(namespaces: &[(&str, usize)]) -> (Vec<ModelQuery>, Vec<FleetPod>, String) {
     let (mut models, mut pods, mut text) = (vec![], vec![], String::new());
     for (namespace, count) in namespaces {
         models.extend((0..count.div_ceil(100)).map(|number| asked(namespace, &format!("model-{number}"))));
@@ -27,9 +27,9 @@ fn fleet(namespaces: &[(&str, usize)]) -> (Vec<ModelAsked>, Vec<PodPlace>, Strin
 }
 
 /// All pods of these models, and how many requests it took to see them.
-async fn look(scene: &Scene, way: &Prometheus, models: &[ModelAsked], pods: &[PodPlace]) -> (usize, u64) {
+async fn look(scene: &Scene, way: &Prometheus, models: &[ModelQuery], pods: &[FleetPod]) -> (usize, u64) {
     let before = scene.prometheus.queries().await.unwrap();
-    let seen = way.look(models, pods, Timestamp::now()).await;
+    let seen = way.query(models, pods, Timestamp::now()).await;
     let requests = scene.prometheus.queries().await.unwrap() - before;
     assert_eq!(seen.len(), models.len());
     (seen.values().map(|model| model.pods.as_ref().map_or(0, Vec::len)).sum(), requests)
@@ -67,7 +67,7 @@ async fn requests_do_not_grow_with_the_fleet_and_answers_are_bounded() {
     // One query counts, one asks for what waits before the replicas; the others are asked for each part.
     let (count, split) = look(&scene, &way, &models, &pods).await;
     assert_eq!((count, split), (12_000, 2 * requests - 2), "12,000 series are asked for in two parts");
-    let seen = way.look(&models, &pods, Timestamp::now()).await;
+    let seen = way.query(&models, &pods, Timestamp::now()).await;
     for namespace in ["a", "b", "c", "d"] {
         let requests = &seen[&NamespacedName::new(namespace, "model-0")].requests;
         assert_eq!(*requests, Lookup::Known(5.0), "they may be those of {namespace}, in whichever part it is");

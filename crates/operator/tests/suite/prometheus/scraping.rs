@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::variant::prometheus::{PodPlace, Prometheus, Scraping};
-use steersman_plan::variant::ModelSeen;
-use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman::variant::prometheus::{FleetPod, Prometheus, ScrapeConfig};
+use steersman_plan::variant::ModelMetrics;
+use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
 use steersman_reconcile::Lookup;
 use steersman_testkit::Pods;
 use steersman_testkit::prometheus::Door;
@@ -19,17 +19,17 @@ fn way(url: &str, port: u16) -> Prometheus {
     let settings = Settings { base_url: url.to_owned(), insecure_skip_verify: true, ..Settings::default() };
     let patient = Duration::from_secs(60);
     // The first port is one where nobody listens.
-    let scraping = Scraping { ports: vec![1, port], answer: patient, limit: patient, ..Scraping::default() };
+    let scraping = ScrapeConfig { ports: vec![1, port], answer: patient, limit: patient, ..ScrapeConfig::default() };
     Prometheus::new(&settings).unwrap().scraping(Some(scraping)).unwrap()
 }
 
-fn at(namespace: &str, name: &str, ip: &str) -> PodPlace {
-    PodPlace { ip: ip.parse().ok(), ..place(namespace, name) }
+fn at(namespace: &str, name: &str, ip: &str) -> FleetPod {
+    FleetPod { ip: ip.parse().ok(), ..place(namespace, name) }
 }
 
-async fn look(way: &Prometheus, pods: &[PodPlace], now: Timestamp) -> ModelSeen {
+async fn look(way: &Prometheus, pods: &[FleetPod], now: Timestamp) -> ModelMetrics {
     let model = asked("a", super::MODEL);
-    way.look(std::slice::from_ref(&model), pods, now).await.remove(&model.key).unwrap()
+    way.query(std::slice::from_ref(&model), pods, now).await.remove(&model.key).unwrap()
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn no_requests_in_prometheus_are_not_none_where_it_does_not_have_all_pods(
     let seen = look(&way, &pods, Timestamp::now()).await;
     assert_eq!(seen.pods.as_ref().map(Vec::len), Ok(2), "{seen:?}");
     let Lookup::Unknown(why) = &seen.requests else { panic!("who served ten requests is not idle: {seen:?}") };
-    assert!(why.starts_with("pod unheard is not in Prometheus, so that its requests are not counted; "), "{why}");
+    assert!(why.starts_with("Prometheus does not scrape pod unheard, so its requests are not counted; "), "{why}");
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_pod_is_heard_though_by_our_clock_it_has_not_started_yet() {
     let server = Pods::start_at("127.0.0.2:0").await.unwrap();
     server.say("a", "any", vllm("0.9", "9", 10));
     let now = Timestamp::now();
-    let pods = [PodPlace { started: Some(now + SignedDuration::from_mins(10)), ..at("a", "new", "127.0.0.2") }];
+    let pods = [FleetPod { started: Some(now + SignedDuration::from_mins(10)), ..at("a", "new", "127.0.0.2") }];
     let seen = look(&way(&scene.prometheus.url(), server.address().port()), &pods, now).await;
     assert_eq!(pod(&seen, "new").and_then(|pod| pod.kv), Some(0.9), "{seen:?}");
 }

@@ -1,7 +1,7 @@
 //! Metrics that end: of pods that are gone, fall silent or stand still, and of Prometheus itself.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman_plan::variant::Silence;
+use steersman_plan::variant::MetricsError;
 use steersman_reconcile::Lookup;
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::{Pods, wait};
@@ -19,7 +19,7 @@ async fn metrics_of_pods_that_are_gone_or_new_are_not_made_up() {
     let seen = look(&way, "a", &[place("a", "lives"), place("a", "new")]).await;
     let names: Vec<_> = seen.pods.iter().flatten().map(|pod| &*pod.name).collect();
     assert_eq!(names, ["lives"]);
-    assert_eq!(look(&way, "a", &[place("a", "new")]).await.pods, Err(Silence::Missing));
+    assert_eq!(look(&way, "a", &[place("a", "new")]).await.pods, Err(MetricsError::NotFound));
 }
 
 /// Its newest measurement is marked as the last one.
@@ -61,7 +61,7 @@ async fn a_pod_does_not_inherit_the_metrics_of_an_earlier_one_with_its_name() {
     // The next one with this name has another address and began now; the last minute of the first is still on record.
     pods[0].ip = "10.0.0.2".parse().ok();
     pods[0].started = Some(Timestamp::now() + SignedDuration::from_mins(1));
-    assert_eq!(look(&way, "a", &pods).await.pods, Err(Silence::Missing));
+    assert_eq!(look(&way, "a", &pods).await.pods, Err(MetricsError::NotFound));
     labels["instance"] = "10.0.0.2:8000".into();
     scene.pods.say("a", "web-0", vllm("0.1", "0", 0));
     scene.scrape("web", &labels);
@@ -80,13 +80,13 @@ async fn metrics_that_stand_still_are_stale_with_their_age() {
     let text = old("vllm:kv_cache_usage_perc", "0.5") + &old("vllm:num_requests_waiting", "0");
     scene.play("a", "still", &text);
     let (way, pods) = (scene.way(), [place("a", "still")]);
-    let seen = until(&way, "a", &pods, "an age", |seen| matches!(seen.pods, Err(Silence::Stale(_)))).await;
-    let Err(Silence::Stale(age)) = &seen.pods else { unreachable!("waited for it") };
+    let seen = until(&way, "a", &pods, "an age", |seen| matches!(seen.pods, Err(MetricsError::Stale(_)))).await;
+    let Err(MetricsError::Stale(age)) = &seen.pods else { unreachable!("waited for it") };
     assert!(age.starts_with("12m") && age.ends_with('s'), "{age}");
     // Of a pod that began later, it was never a metric.
     let mut later = pods.clone();
     later[0].started = Some(Timestamp::now() - SignedDuration::from_mins(1));
-    assert_eq!(look(&way, "a", &later).await.pods, Err(Silence::Missing));
+    assert_eq!(look(&way, "a", &later).await.pods, Err(MetricsError::NotFound));
 }
 
 #[tokio::test]

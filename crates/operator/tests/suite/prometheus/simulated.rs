@@ -1,9 +1,9 @@
 //! A simulated fleet, scraped by a real Prometheus: what is seen is what was simulated.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus};
+use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus};
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
-use steersman_plan::variant::{ModelSeen, Silence};
+use steersman_plan::variant::{MetricsError, ModelMetrics};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
@@ -28,12 +28,12 @@ fn show(scene: &Scene, fleet: &Fleet) {
     scene.play("a", "picker", &expose::endpoint_picker(fleet, MODEL));
 }
 
-async fn look(way: &Prometheus, pods: &[PodPlace]) -> ModelSeen {
-    let model = ModelAsked { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(10) };
-    way.look(std::slice::from_ref(&model), pods, Timestamp::now()).await.remove(&model.key).unwrap()
+async fn look(way: &Prometheus, pods: &[FleetPod]) -> ModelMetrics {
+    let model = ModelQuery { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(10) };
+    way.query(std::slice::from_ref(&model), pods, Timestamp::now()).await.remove(&model.key).unwrap()
 }
 
-async fn until(way: &Prometheus, pods: &[PodPlace], what: &str, holds: impl Fn(&ModelSeen) -> bool) -> ModelSeen {
+async fn until(way: &Prometheus, pods: &[FleetPod], what: &str, holds: impl Fn(&ModelMetrics) -> bool) -> ModelMetrics {
     let mut last = None;
     let found = wait::eventually(what, async || {
         let seen = look(way, pods).await;
@@ -56,19 +56,19 @@ async fn a_simulated_fleet_is_seen_as_it_is_from_cold_to_busy() {
     show(&scene, &fleet);
     let waits = Lookup::Known(Some(SchedulerQueue { requests: 400.0, bytes: 400.0 * 200.0 * 4.0 }));
     let cold = until(&way, &[], "a queue before the fleet", |seen| seen.queue == waits).await;
-    assert_eq!(cold.pods, Err(Silence::Missing));
+    assert_eq!(cold.pods, Err(MetricsError::NotFound));
 
     // Two pods, that take half a minute to start, cannot keep up.
     ["one", "two"].into_iter().for_each(|name| fleet.add(name, SPEED));
     let pods = [place("a", "one"), place("a", "two")];
     fleet.run_until(100_000);
     show(&scene, &fleet);
-    let two = |seen: &ModelSeen| seen.pods.as_ref().is_ok_and(|pods| pods.len() == 2);
+    let two = |seen: &ModelMetrics| seen.pods.as_ref().is_ok_and(|pods| pods.len() == 2);
     until(&way, &pods, "two pods", two).await;
     fleet.run_until(110_000);
     show(&scene, &fleet);
     // Prometheus hears of the pods one after the other.
-    let averages = |seen: &ModelSeen| {
+    let averages = |seen: &ModelMetrics| {
         let waiting = fleet.waiting_at("one") as f64;
         seen.requests == Lookup::Known(fleet.served() as f64)
             && pod(seen, "one").is_some_and(|pod| pod.queue == Some(waiting) && pod.hit_rate.is_some())

@@ -1,7 +1,7 @@
 //! What is told when all is well.
 
 use serde_json::json;
-use steersman_plan::variant::Silence;
+use steersman_plan::variant::MetricsError;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_reconcile::Lookup;
 use steersman_testkit::Pods;
@@ -43,7 +43,7 @@ async fn every_figure_of_a_pod_is_told_and_those_of_other_namespaces_are_not_mix
         pod(seen, "one").is_some_and(|pod| pod.kv == Some(0.9))
     })
     .await;
-    assert_eq!(look(&way, "c", &pods).await.pods, Err(Silence::Missing));
+    assert_eq!(look(&way, "c", &pods).await.pods, Err(MetricsError::NotFound));
 }
 
 #[tokio::test]
@@ -58,9 +58,9 @@ async fn where_pods_serve_another_name_than_the_asked_one_it_is_told() {
     scene.play("b", "two", &vllm("0.25", "0", 0));
     // Not of a pod that anybody follows.
     scene.play("b", "else", "vllm:kv_cache_usage_perc{model_name=\"other\"} 0.5\n");
-    let named = until(&way, "a", &pods, "the other name", |seen| seen.pods != Err(Silence::Missing)).await;
-    assert_eq!(named.pods, Err(Silence::Misnamed(vec!["llama".to_owned()])));
-    let seen = until(&way, "b", &pods, "the pod", |seen| seen.pods != Err(Silence::Missing)).await;
+    let named = until(&way, "a", &pods, "the other name", |seen| seen.pods != Err(MetricsError::NotFound)).await;
+    assert_eq!(named.pods, Err(MetricsError::ModelNameMismatch(vec!["llama".to_owned()])));
+    let seen = until(&way, "b", &pods, "the pod", |seen| seen.pods != Err(MetricsError::NotFound)).await;
     assert_eq!(pod(&seen, "two").and_then(|pod| pod.kv), Some(0.25));
 }
 

@@ -7,7 +7,7 @@ use super::*;
 async fn pass_in(cluster: &Cluster, client: Client, namespace: &str) -> Result<()> {
     let scope = Scope::Namespace(namespace.to_owned());
     let given = given(cluster, client, scope, namespace, &[]);
-    pass(&Variants::new(&given, FleetRhythm::default())).await.map(|_| ())
+    pass(&FleetController::new(&given, DebounceConfig::default())).await.map(|_| ())
 }
 
 /// When something was decided is another moment in each run.
@@ -57,10 +57,10 @@ async fn of_two_that_act_at_once_one_is_overtaken_and_nothing_is_lost() {
     let (one, other) = (scene.controller(scene.admin.clone()), scene.controller(scene.admin.clone()));
     one.fill().await.unwrap();
     other.fill().await.unwrap();
-    assert_eq!(one.pass().await.written, 1);
-    let late = other.pass().await;
-    assert_eq!((late.written, late.overtaken, late.failed), (0, 1, 0), "{late:?}");
+    assert_eq!(one.reconcile().await.written, 1);
+    let late = other.reconcile().await;
+    assert_eq!((late.written, late.conflicts, late.failed), (0, 1, 0), "{late:?}");
     assert_eq!(pass(&other).await.unwrap().written, 0, "it says the same");
     // What was written is known without a watch.
-    assert_eq!(one.pass().await.written, 0);
+    assert_eq!(one.reconcile().await.written, 0);
 }

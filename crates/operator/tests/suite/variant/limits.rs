@@ -40,13 +40,17 @@ async fn accelerators_that_no_node_has_are_not_promised() {
     let selector = format!("scene={}", scene.namespace.name());
     let only = [("WVA_NODE_SELECTOR", selector.as_str())];
     let given = given(scene.cluster, scene.admin.clone(), scope(), scene.settings.name(), &only);
-    pass(&Variants::new(&given, FleetRhythm::default())).await.unwrap();
+    pass(&FleetController::new(&given, DebounceConfig::default())).await.unwrap();
     for (name, replicas, words) in [
-        ("v", 4, "wanted 7, limited by gpu-limiter: limited: allocated 2 GPUs for +2 replicas; nodes offer 4 of A100"),
+        (
+            "v",
+            4,
+            "wanted 7, limited by gpu-limiter: limited: allocated 2 GPUs for +2 replicas; the nodes have 4 A100 in total",
+        ),
         (
             "w",
             2,
-            "wanted 7, limited by gpu-limiter: no scale-up (target=2, current=2); no node offers H100; they offer A100, L40S",
+            "wanted 7, limited by gpu-limiter: no scale-up (target=2, current=2); no node has H100; available: A100, L40S",
         ),
     ] {
         assert_eq!(scene.desired(name).await, Some(replicas), "{name}");
@@ -120,7 +124,7 @@ async fn an_owner_that_is_refused_is_told_once_and_fails_no_pass() {
     assert_eq!(owners(&scene).await, Vec::<Value>::new());
     let (kind, message) = scene.namespace.event("OwnerReferenceRefused").await.unwrap();
     assert_eq!(kind, "Warning");
-    let asked = "The owner reference that annotation steersman.dev/owner-reference asks for is refused: ";
+    let asked = "The API server refuses the owner reference that annotation steersman.dev/owner-reference requests: ";
     assert!(message.starts_with(asked) && message.ends_with("or remove the annotation"), "{message}");
     let told = scene.namespace.all::<Event>().list(&ListParams::default()).await.unwrap().items;
     let told = told.iter().filter(|event| event.reason.as_deref() == Some("OwnerReferenceRefused"));

@@ -37,7 +37,7 @@ impl Running {
         wait::until_allowed(&client, "list", "llmd.ai", "variantautoscalings", None).await.unwrap();
         let given = given(scene.cluster, client, Scope::Namespace(name.to_owned()), scene.settings.name(), &[]);
         let (metrics, stop) = (given.controller.metrics.clone(), CancellationToken::new());
-        let task = tokio::spawn(steersman::variant::run(given, FleetRhythm::default(), stop.clone()));
+        let task = tokio::spawn(steersman::variant::run(given, DebounceConfig::default(), stop.clone()));
         Self { metrics, stop, task }
     }
 
@@ -70,8 +70,7 @@ async fn without_a_right_to_groups_all_others_are_decided_on_and_the_right_is_no
     let (truth, _, message) = wait::eventually("the group is told", told).await.unwrap();
     assert_eq!(truth, "Unknown", "nobody may say that it is not there: {message}");
     assert!(message.contains("cannot list resource \"leaderworkersets\""), "{message}");
-    let right =
-        "grant Steersman's account the right to get, list and watch leaderworkersets of leaderworkerset.x-k8s.io";
+    let right = "allow Steersman's service account to get, list and watch leaderworkersets of leaderworkerset.x-k8s.io";
     assert!(message.contains(right), "{message}");
 
     let rule = json!({ "apiGroups": ["leaderworkerset.x-k8s.io"], "resources": ["leaderworkersets"],

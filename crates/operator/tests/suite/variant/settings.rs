@@ -56,8 +56,8 @@ async fn entries_that_cannot_hold_together_are_told_where_they_are_and_on_the_ob
     let (truth, reason, message) = condition(&scene.status("v").await, "ConfigurationValid");
     assert_eq!((truth.as_str(), reason.as_str()), ("False", "ConfigEntriesClash"));
     let words = format!(
-        "ConfigMap {}/{map}, keys narrow and wide: together, for model meta/llama, kvCacheThreshold (0.30) \
-                         should be >= kvSpareTrigger (0.50).",
+        "ConfigMap {}/{map}, keys narrow and wide contradict each other for model meta/llama: kvCacheThreshold (0.30) should \
+         be >= kvSpareTrigger (0.50).",
         scene.settings.name()
     );
     assert!(message.starts_with(&words) && message.contains("Change one of them"), "{message}");
@@ -98,7 +98,7 @@ async fn what_was_decided_before_a_start_is_shown_before_the_first_pass() {
     scene.objects().patch_status("v", &PatchParams::default(), &patch).await.unwrap();
     let scope = Scope::Namespace(scene.namespace.name().to_owned());
     let given = given(scene.cluster, scene.admin.clone(), scope, scene.settings.name(), &[]);
-    let variants = Variants::new(&given, FleetRhythm::default());
+    let variants = FleetController::new(&given, DebounceConfig::default());
     variants.fill().await.unwrap();
     variants.republish();
     let labels = format!(
@@ -113,7 +113,7 @@ async fn what_was_decided_before_a_start_is_shown_before_the_first_pass() {
     ] {
         assert!(text.lines().any(|known| known == line), "{line} in\n{text}");
     }
-    variants.pass().await;
+    variants.reconcile().await;
     assert!(
         given.controller.metrics.text().unwrap().contains(&format!("wva_desired_replicas{{{labels}}} 7")),
         "it stays"
@@ -152,7 +152,7 @@ async fn a_namespace_without_objects_has_settings_once_it_is_labelled() {
     scene.objects().patch("v", &PatchParams::default(), &labels).await.unwrap();
     let ours = [("CONTROLLER_INSTANCE", "labelled")];
     let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
-    let variants = Variants::new(&given, FleetRhythm::default());
+    let variants = FleetController::new(&given, DebounceConfig::default());
     let told = async || here.all::<Event>().list(&ListParams::default()).await.unwrap().items.len();
     let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());
     let mark = async |patch: Value| {

@@ -85,7 +85,7 @@ async fn of_two_objects_for_one_workload_the_older_decides_until_it_is_gone() {
     scene.create("alpha", spec("decode")).await;
     let scope = Scope::Namespace(scene.namespace.name().to_owned());
     let given = given(scene.cluster, scene.admin.clone(), scope, scene.settings.name(), &[]);
-    let controller = Variants::new(&given, FleetRhythm::default());
+    let controller = FleetController::new(&given, DebounceConfig::default());
     pass(&controller).await.unwrap();
     let namespace = scene.namespace.name();
     let contested =
@@ -214,14 +214,14 @@ async fn only_the_namespace_that_is_watched_and_nothing_that_is_excluded_is_acte
     };
     let elsewhere = Scope::Namespace(scene.settings.name().to_owned());
     let given_there = given(scene.cluster, scene.admin.clone(), elsewhere, scene.settings.name(), &[]);
-    let passed = pass(&Variants::new(&given_there, FleetRhythm::default())).await.unwrap();
+    let passed = pass(&FleetController::new(&given_there, DebounceConfig::default())).await.unwrap();
     assert_eq!(passed.decided, 0);
     assert!(!settled(scene.namespace.name()).await);
 
     // Cluster-wide there are objects of other tests, which are not ours by their label.
     let ours = [("CONTROLLER_INSTANCE", "scope-test")];
     let given_all = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
-    let variants = Variants::new(&given_all, FleetRhythm::default());
+    let variants = FleetController::new(&given_all, DebounceConfig::default());
     let passed = pass(&variants).await.unwrap();
     assert_eq!(passed.decided, 1);
     assert!(settled(scene.namespace.name()).await && !settled(excluded.name()).await);
@@ -237,14 +237,14 @@ async fn only_the_namespace_that_is_watched_and_nothing_that_is_excluded_is_acte
     // From now on left alone again, which it is told with its last write, also by an operator that only starts then.
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
     namespaces.patch(excluded.name(), &PatchParams::default(), &patch).await.unwrap();
-    let variants = Variants::new(&given_all, FleetRhythm::default());
+    let variants = FleetController::new(&given_all, DebounceConfig::default());
     assert_eq!(pass(&variants).await.unwrap().decided, 1);
     let told = async || objects(&scene.admin, excluded.name()).get("v").await.unwrap();
     let before = told().await;
     assert_eq!(condition(&before.data["status"], "OptimizationReady").1, "NamespaceExcluded");
     assert!(!given_all.controller.metrics.text().unwrap().contains(excluded.name()), "its series is gone");
     pass(&variants).await.unwrap();
-    pass(&Variants::new(&given_all, FleetRhythm::default())).await.unwrap();
+    pass(&FleetController::new(&given_all, DebounceConfig::default())).await.unwrap();
     assert_eq!(told().await.metadata.resource_version, before.metadata.resource_version, "once");
 }
 
@@ -257,7 +257,7 @@ async fn whose_namespace_is_excluded_while_a_pass_is_under_way_is_not_shown_by_i
     scene.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     let ours = [("CONTROLLER_INSTANCE", "midway")];
     let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
-    let variants = Variants::new(&given, FleetRhythm::default());
+    let variants = FleetController::new(&given, DebounceConfig::default());
     pass(&variants).await.unwrap();
     let shown = || given.controller.metrics.text().unwrap().contains(scene.namespace.name());
     assert!(shown());
@@ -275,8 +275,8 @@ async fn whose_namespace_is_excluded_while_a_pass_is_under_way_is_not_shown_by_i
         variants.fill().await.unwrap();
         drop((asked, prometheus));
     };
-    let (passed, ()) = tokio::join!(variants.pass(), meanwhile);
-    assert_eq!((passed.decided, passed.overtaken, passed.written), (1, 1, 0));
+    let (passed, ()) = tokio::join!(variants.reconcile(), meanwhile);
+    assert_eq!((passed.decided, passed.conflicts, passed.written), (1, 1, 0));
     assert!(!shown(), "{}", given.controller.metrics.text().unwrap());
 }
 
@@ -294,7 +294,7 @@ async fn who_is_left_alone_is_told_though_nobody_takes_the_event() {
     let server = Server::new(fated(&scene.admin, mute), String::new(), Duration::from_secs(12));
     let controller = ControllerContext { server, ..given.controller.clone() };
     let given = FleetContext { controller, ..given };
-    let variants = Variants::new(&given, FleetRhythm::default());
+    let variants = FleetController::new(&given, DebounceConfig::default());
     pass(&variants).await.unwrap();
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
     let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());

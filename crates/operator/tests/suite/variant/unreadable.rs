@@ -20,7 +20,7 @@ async fn what_an_object_said_before_it_could_not_be_read_is_still_shown() {
     let ours = [("CONTROLLER_INSTANCE", "unreadable-test")];
     let scope = Scope::Namespace(scene.namespace.name().to_owned());
     let given = given(scene.cluster, scene.admin.clone(), scope, scene.settings.name(), &ours);
-    let variants = Variants::new(&given, FleetRhythm::default());
+    let variants = FleetController::new(&given, DebounceConfig::default());
     assert_eq!(pass(&variants).await.unwrap().decided, 2);
     let desired = |name: &str| {
         let text = given.controller.metrics.text().unwrap();
