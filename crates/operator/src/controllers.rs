@@ -43,12 +43,12 @@ pub struct OperatorContext {
     /// Whether the labels of images are read from registries.
     pub image_labels: bool,
     pub fleet: variant::observe::Options,
-    pub fleet_rhythm: variant::Rhythm,
+    pub fleet_debounce: variant::DebounceConfig,
 }
 
 /// Runs one controller until `stop`, and until the reconciles in progress have ended.
 pub async fn run(api: Api, context: OperatorContext, stop: CancellationToken) {
-    let OperatorContext { controller, metrics, installation, inside, requests, image_labels, fleet, fleet_rhythm } =
+    let OperatorContext { controller, metrics, installation, inside, requests, image_labels, fleet, fleet_debounce } =
         context;
     match api {
         Api::Llsd => {
@@ -63,7 +63,7 @@ pub async fn run(api: Api, context: OperatorContext, stop: CancellationToken) {
         }
         Api::Va => {
             let context = FleetContext { controller, installation, options: fleet, gauges: metrics.fleet };
-            variant::run(context, fleet_rhythm, stop).await;
+            variant::run(context, fleet_debounce, stop).await;
         }
         // Dgd is not in `AVAILABLE`.
         Api::Dgd => {}

@@ -115,7 +115,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let inside = llamastack::observe::server::http(Inside { through: settings.cluster_gateway.clone() })?;
     let mut election = start_election(settings, &lease, &identity, &metrics, &stop).await?;
     let act = |fence: Fence, stop: CancellationToken| {
-        families.fleet.speak_while(&fence);
+        families.fleet.set_fence(&fence);
         let context = OperatorContext {
             controller: ControllerContext {
                 server: fence.guard(&server),
@@ -129,7 +129,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
             requests: settings.requests(),
             image_labels: settings.image_labels == Switch::On,
             fleet: variant::observe::Options::of_process(settings.prometheus_allow_http),
-            fleet_rhythm: settings.fleet_rhythm(),
+            fleet_debounce: settings.fleet_debounce(),
         };
         act(controllers.clone(), context, stop)
     };

@@ -20,7 +20,7 @@ use steersman_runtime::store::Scope;
 use crate::args::{ClusterArgs, LogLevel};
 use crate::dynamo::RequestOptions;
 use crate::installation::{self, Installation};
-use crate::variant::Rhythm as FleetRhythm;
+use crate::variant::DebounceConfig;
 use crate::webhooks::endpoint;
 use crate::{controllers, crds};
 use election::ElectionArgs;
@@ -168,9 +168,12 @@ impl Settings {
         self.watch_namespace.clone().filter(|name| !name.is_empty()).map_or(Scope::Cluster, Scope::Namespace)
     }
 
-    pub fn fleet_rhythm(&self) -> FleetRhythm {
-        let usual = FleetRhythm::default();
-        FleetRhythm { settle: self.variant_debounce, longest: usual.longest.max(self.variant_debounce * 2) }
+    pub fn fleet_debounce(&self) -> DebounceConfig {
+        let usual = DebounceConfig::default();
+        DebounceConfig {
+            quiet_period: self.variant_debounce,
+            max_delay: usual.max_delay.max(self.variant_debounce * 2),
+        }
     }
 
     pub fn timing(&self) -> Timing {
@@ -292,9 +295,9 @@ mod tests {
         for given in ["", "200", "0s", "-1s", "61s"] {
             assert_eq!(debounce(given).unwrap_err(), "give a time from 1ms to 60s, such as 200ms", "{given}");
         }
-        let rhythm = |flags: &[&str]| SettingsLine::parse_from([&["run"], flags].concat()).settings.fleet_rhythm();
-        assert_eq!(rhythm(&[]), FleetRhythm::default());
-        assert_eq!(rhythm(&["--variant-debounce", "3s"]).longest, Duration::from_secs(6));
+        let debounce = |flags: &[&str]| SettingsLine::parse_from([&["run"], flags].concat()).settings.fleet_debounce();
+        assert_eq!(debounce(&[]), DebounceConfig::default());
+        assert_eq!(debounce(&["--variant-debounce", "3s"]).max_delay, Duration::from_secs(6));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::Millis;
 use crate::load::Load;
 use crate::queue::Queue;
-use crate::server::{Counted, Request, Served, Server, Shape, Speed};
+use crate::server::{ModelServer, QueuedRequest, RequestShape, RunningRequest, ServerCounters, Speed};
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -17,19 +17,19 @@ enum Event {
 /// All pods share one queue, as behind a router that spreads requests evenly: a pod with room takes the oldest request.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    shape: Shape,
+    shape: RequestShape,
     load: Load,
     now: Millis,
     events: Queue<Event>,
-    pods: BTreeMap<String, Server>,
-    waiting: VecDeque<Request>,
+    pods: BTreeMap<String, ModelServer>,
+    waiting: VecDeque<QueuedRequest>,
     next_number: u64,
     arrived: u64,
     served: u64,
 }
 
 impl Fleet {
-    pub fn new(shape: Shape, load: Load) -> Self {
+    pub fn new(shape: RequestShape, load: Load) -> Self {
         Self {
             shape,
             load,
@@ -47,11 +47,11 @@ impl Fleet {
         self.now
     }
 
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> RequestShape {
         self.shape
     }
 
-    pub fn pods(&self) -> &BTreeMap<String, Server> {
+    pub fn pods(&self) -> &BTreeMap<String, ModelServer> {
         &self.pods
     }
 
@@ -81,7 +81,7 @@ impl Fleet {
     }
 
     /// Waiting requests if no pod is ready.
-    pub fn waiting_before(&self) -> u64 {
+    pub fn waiting_at_picker(&self) -> u64 {
         if self.pods.values().any(|pod| pod.ready) { 0 } else { self.waiting() }
     }
 
@@ -93,7 +93,7 @@ impl Fleet {
     /// Creates a starting pod. A pod of this name restarts with the new speed.
     pub fn add(&mut self, name: &str, speed: Speed) {
         self.remove(name);
-        let mut pod = Server::new(speed);
+        let mut pod = ModelServer::new(speed);
         pod.start_ticket = Some(self.events.schedule(self.now + speed.start, Event::Started { pod: name.to_owned() }));
         self.pods.insert(name.to_owned(), pod);
     }
@@ -115,20 +115,21 @@ impl Fleet {
 
     /// The pod loses its requests and counters. Whether it exposes metrics does not change.
     pub fn restart(&mut self, name: &str) {
-        let Some((speed, silent)) = self.pods.get(name).map(|pod| (pod.speed, pod.silent)) else { return };
+        let Some((speed, hidden)) = self.pods.get(name).map(|pod| (pod.speed, pod.metrics_hidden)) else { return };
         self.add(name, speed);
-        self.silence(name, silent);
+        self.hide_metrics(name, hidden);
     }
 
-    pub fn silence(&mut self, name: &str, silent: bool) {
+    /// `hidden`: the pod serves requests and exposes no metrics.
+    pub fn hide_metrics(&mut self, name: &str, hidden: bool) {
         if let Some(pod) = self.pods.get_mut(name) {
-            pod.silent = silent;
+            pod.metrics_hidden = hidden;
         }
     }
 
     /// Counters of a pod since its start.
-    pub fn counted(&self, name: &str) -> Counted {
-        self.pods.get(name).map(|pod| pod.counted).unwrap_or_default()
+    pub fn counters(&self, name: &str) -> ServerCounters {
+        self.pods.get(name).map(|pod| pod.counters).unwrap_or_default()
     }
 
     /// Runs all events up to `time`. A time in the past has no effect.
@@ -146,7 +147,7 @@ impl Fleet {
             match arrivals.next_if(|_| comes_first) {
                 Some(at) => {
                     self.arrived += 1;
-                    self.waiting.push_back(Request { arrived: at });
+                    self.waiting.push_back(QueuedRequest { arrived: at });
                     self.start_waiting_requests(at);
                 }
                 None => self.run_next_event(),
@@ -181,9 +182,9 @@ impl Fleet {
             let Some(request) = self.waiting.pop_front() else { return };
             let number = self.next_number;
             self.next_number += 1;
-            let ends = at + pod.speed.reading(self.shape) + pod.speed.writing(self.shape);
+            let ends = at + pod.speed.prefill_time(self.shape) + pod.speed.decode_time(self.shape);
             let ticket = self.events.schedule(ends, Event::Finished { pod: name.clone(), number });
-            pod.running_requests.insert(number, Served { request, began: at, ticket });
+            pod.running_requests.insert(number, RunningRequest { request, began: at, ticket });
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Rate(pub u32);
 pub enum Load {
     Constant(Rate),
     /// Applied one after the other; the rate is 0 after the last.
-    Steps(Vec<Step>),
+    Steps(Vec<LoadStep>),
     /// `from` until `start`, `to` from `end` on, linear in between.
     Ramp {
         start: Millis,
@@ -39,7 +39,7 @@ pub enum Load {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct LoadStep {
     pub rate: Rate,
     pub lasts: Millis,
 }

@@ -7,13 +7,13 @@ use crate::queue::Ticket;
 
 /// Token counts of every request of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct RequestShape {
     /// Tokens of the prompt.
     pub input: u32,
     /// Tokens of the answer.
     pub output: u32,
     /// Prompt tokens in the prefix cache.
-    pub known: u32,
+    pub cached: u32,
 }
 
 /// Speed and capacity of a server.
@@ -39,12 +39,12 @@ impl Speed {
     }
 
     /// Duration of the prefill phase.
-    pub fn reading(&self, shape: Shape) -> Millis {
-        duration(shape.input.saturating_sub(shape.known), self.prefill)
+    pub fn prefill_time(&self, shape: RequestShape) -> Millis {
+        duration(shape.input.saturating_sub(shape.cached), self.prefill)
     }
 
     /// Duration of the decode phase.
-    pub fn writing(&self, shape: Shape) -> Millis {
+    pub fn decode_time(&self, shape: RequestShape) -> Millis {
         duration(shape.output, self.decode)
     }
 }
@@ -55,14 +55,14 @@ fn duration(tokens: u32, per_second: u32) -> Millis {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct QueuedRequest {
     pub arrived: Millis,
 }
 
 /// A running request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
-    pub request: Request,
+pub struct RunningRequest {
+    pub request: QueuedRequest,
     pub began: Millis,
     /// Cancels the event of its end.
     pub ticket: Ticket,
@@ -70,34 +70,41 @@ pub struct Served {
 
 /// Counters since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct ServerCounters {
     pub requests: u64,
     pub input: u64,
     pub output: u64,
-    pub known: u64,
+    pub cached: u64,
     /// Sum of the times from arrival to the first token.
-    pub first_token: Millis,
+    pub first_token_time: Millis,
     /// Sum of the times from the first to the last token.
-    pub writing: Millis,
+    pub decode_time: Millis,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ModelServer {
     pub speed: Speed,
     pub ready: bool,
     /// The server exposes no metrics.
-    pub silent: bool,
-    pub counted: Counted,
+    pub metrics_hidden: bool,
+    pub counters: ServerCounters,
     /// By number, in the order of their start.
-    pub(crate) running_requests: BTreeMap<u64, Served>,
+    pub(crate) running_requests: BTreeMap<u64, RunningRequest>,
     /// Cancels the event of its start.
     pub(crate) start_ticket: Option<Ticket>,
 }
 
-impl Server {
+impl ModelServer {
     pub(crate) fn new(speed: Speed) -> Self {
-        let counted = Counted::default();
-        Self { speed, ready: false, silent: false, counted, running_requests: BTreeMap::new(), start_ticket: None }
+        let counters = ServerCounters::default();
+        Self {
+            speed,
+            ready: false,
+            metrics_hidden: false,
+            counters,
+            running_requests: BTreeMap::new(),
+            start_ticket: None,
+        }
     }
 
     pub fn running(&self) -> usize {
@@ -105,30 +112,30 @@ impl Server {
     }
 
     /// Whether one more request fits. Each may need the tokens of its whole length.
-    pub(crate) fn has_room(&self, shape: Shape) -> bool {
+    pub(crate) fn has_room(&self, shape: RequestShape) -> bool {
         let needed = (u64::from(shape.input) + u64::from(shape.output)) * (self.running_requests.len() as u64 + 1);
         self.ready && self.running_requests.len() < self.speed.sequences as usize && needed <= self.speed.capacity()
     }
 
-    pub(crate) fn finish(&mut self, number: u64, shape: Shape, now: Millis) {
+    pub(crate) fn finish(&mut self, number: u64, shape: RequestShape, now: Millis) {
         let Some(served) = self.running_requests.remove(&number) else { return };
-        let first = served.began + self.speed.reading(shape);
-        let counted = &mut self.counted;
-        counted.requests += 1;
-        counted.input += u64::from(shape.input);
-        counted.output += u64::from(shape.output);
-        counted.known += u64::from(shape.known.min(shape.input));
-        counted.first_token += first.saturating_sub(served.request.arrived);
-        counted.writing += now.saturating_sub(first);
+        let first = served.began + self.speed.prefill_time(shape);
+        let counters = &mut self.counters;
+        counters.requests += 1;
+        counters.input += u64::from(shape.input);
+        counters.output += u64::from(shape.output);
+        counters.cached += u64::from(shape.cached.min(shape.input));
+        counters.first_token_time += first.saturating_sub(served.request.arrived);
+        counters.decode_time += now.saturating_sub(first);
     }
 
     /// Tokens in the KV cache: the part of prompts and answers that is processed.
-    pub fn held(&self, shape: Shape, now: Millis) -> u64 {
-        let (reading, writing) = (self.speed.reading(shape), self.speed.writing(shape));
-        let of = |served: &Served| {
+    pub fn kv_tokens(&self, shape: RequestShape, now: Millis) -> u64 {
+        let (prefill_time, decode_time) = (self.speed.prefill_time(shape), self.speed.decode_time(shape));
+        let of = |served: &RunningRequest| {
             let spent = now.saturating_sub(served.began);
-            let read = part(shape.input, spent, reading);
-            read + part(shape.output, spent.saturating_sub(reading), writing)
+            let prompt = part(shape.input, spent, prefill_time);
+            prompt + part(shape.output, spent.saturating_sub(prefill_time), decode_time)
         };
         self.running_requests.values().map(of).sum()
     }

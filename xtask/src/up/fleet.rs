@@ -11,8 +11,8 @@ use kube::api::{Api, DynamicObject};
 use kube::{Client, ResourceExt};
 use steersman_api::Family;
 use steersman_sim::fleet::Fleet;
-use steersman_sim::load::{Load, Rate, Step};
-use steersman_sim::server::{Shape, Speed};
+use steersman_sim::load::{Load, LoadStep, Rate};
+use steersman_sim::server::{RequestShape, Speed};
 use steersman_sim::{Millis, expose};
 use steersman_testkit::pod_behaviour::is_ready;
 use steersman_testkit::{Cluster, FakePodMetrics};
@@ -28,7 +28,7 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 const LOAD_CYCLE: [(u32, u64); 3] = [(5, 20), (16, 50), (5, 130)];
 const LOAD_CYCLES: usize = 500;
 
-const REQUEST_SHAPE: Shape = Shape { input: 1000, output: 250, known: 200 };
+const REQUEST_SHAPE: RequestShape = RequestShape { input: 1000, output: 250, cached: 200 };
 
 /// Never returns, except with an error.
 pub async fn simulate(cluster: &Cluster, namespace: &str) -> Result<()> {
@@ -104,7 +104,7 @@ async fn simulate_load(cluster: &Cluster, admin: &Client, namespace: &str) -> Re
 }
 
 fn load() -> Load {
-    let step = |(rate, seconds)| Step { rate: Rate(rate * 1000), lasts: seconds * 1000 };
+    let step = |(rate, seconds)| LoadStep { rate: Rate(rate * 1000), lasts: seconds * 1000 };
     Load::Steps((0..LOAD_CYCLES).flat_map(|_| LOAD_CYCLE.map(step)).collect())
 }
 

@@ -73,7 +73,8 @@ pub struct VariantAutoscalingSpec {
     #[schemars(length(min = 1), regex(pattern = r"^.+-[A-Za-z0-9_-]+-[1-9][0-9]*$"))]
     pub variant_id: Option<String>,
 
-    /// Type of accelerator that a replica runs on; a key of the ConfigMap of unit costs.
+    /// Type of accelerator that a replica runs on. The GPU limiter compares it with the short product name of the nodes, for
+    /// example `H100`.
     #[schemars(length(min = 1))]
     pub accelerator: Option<String>,
 
@@ -82,12 +83,11 @@ pub struct VariantAutoscalingSpec {
     #[schemars(schema_with = "at_least_one")]
     pub accelerator_count: Option<i64>,
 
-    /// Where the service level of the model is written down.
+    /// The service class of the model, in a ConfigMap. Accepted and not used yet.
     #[serde(rename = "sloClassRef")]
     pub slo_class_ref: Option<SloClassRef>,
 
-    /// How fast the variant is. With it the replicas are computed from a queueing model and the service level; without it,
-    /// from how saturated the running replicas are.
+    /// How fast the variant is. Accepted and not used yet: replicas are decided by the saturation of the running ones.
     pub variant_profile: Option<VariantProfile>,
 
     /// Price of one replica, as a decimal number in any currency that all variants share. The cheaper of two variants that

@@ -5,4 +5,4 @@ pub mod metrics;
 pub mod observe;
 pub mod prometheus;
 
-pub use controller::{FleetContext, Passed, Rhythm, Variants, rules, run};
+pub use controller::{DebounceConfig, FleetContext, FleetController, FleetOutcome, rules, run};

@@ -11,16 +11,16 @@ mod values;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus as PrometheusClient};
-use steersman_plan::variant::config::prometheus::Prometheus as Settings;
-use steersman_plan::variant::{ModelSeen, PodSeen, Silence, TargetName};
+use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus as PrometheusClient};
+use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
+use steersman_plan::variant::{MetricsError, ModelMetrics, PodMetrics, TargetName};
 use steersman_reconcile::NamespacedName;
 use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::{FakePodMetrics, PrometheusServer, skip, wait};
 
 pub const MODEL: &str = "meta/llama \"8b\"\\{x}";
 
-pub const NO_PODS: &[PodPlace] = &[];
+pub const NO_PODS: &[FleetPod] = &[];
 
 /// A Prometheus and the pods that it scrapes.
 pub struct TestEnv {
@@ -68,8 +68,8 @@ pub fn client(settings: &Settings) -> PrometheusClient {
 }
 
 /// A ready pod without an address.
-pub fn ready_pod(namespace: &str, name: &str) -> PodPlace {
-    PodPlace {
+pub fn ready_pod(namespace: &str, name: &str) -> FleetPod {
+    FleetPod {
         namespace: namespace.into(),
         name: name.into(),
         target: TargetName::new("apps", "Deployment", &format!("{name}-target")).into(),
@@ -79,23 +79,23 @@ pub fn ready_pod(namespace: &str, name: &str) -> PodPlace {
     }
 }
 
-pub fn model_query(namespace: &str, model: &str) -> ModelAsked {
-    ModelAsked { key: NamespacedName::new(namespace, model), retention: SignedDuration::from_mins(10) }
+pub fn model_query(namespace: &str, model: &str) -> ModelQuery {
+    ModelQuery { key: NamespacedName::new(namespace, model), retention: SignedDuration::from_mins(10) }
 }
 
-pub async fn query_model(client: &PrometheusClient, namespace: &str, pods: &[PodPlace]) -> ModelSeen {
+pub async fn query_model(client: &PrometheusClient, namespace: &str, pods: &[FleetPod]) -> ModelMetrics {
     let models = [model_query(namespace, MODEL)];
-    client.look(&models, pods, Timestamp::now()).await.remove(&models[0].key).unwrap()
+    client.query(&models, pods, Timestamp::now()).await.remove(&models[0].key).unwrap()
 }
 
 /// Queries until the result is as expected, because Prometheus scrapes on its own schedule.
 pub async fn until(
     client: &PrometheusClient,
     namespace: &str,
-    pods: &[PodPlace],
+    pods: &[FleetPod],
     what: &str,
-    holds: impl Fn(&ModelSeen) -> bool,
-) -> ModelSeen {
+    holds: impl Fn(&ModelMetrics) -> bool,
+) -> ModelMetrics {
     let mut last = None;
     let observed = wait::eventually(what, async || {
         let observed = query_model(client, namespace, pods).await;
@@ -107,13 +107,13 @@ pub async fn until(
     found.unwrap_or_else(|error| panic!("{error}; last result: {last:?}"))
 }
 
-pub fn pod<'a>(observed: &'a ModelSeen, name: &str) -> Option<&'a PodSeen> {
+pub fn pod<'a>(observed: &'a ModelMetrics, name: &str) -> Option<&'a PodMetrics> {
     observed.pods.as_ref().ok()?.iter().find(|pod| *pod.name == *name)
 }
 
-pub fn failure(observed: &ModelSeen) -> &str {
+pub fn failure(observed: &ModelMetrics) -> &str {
     match &observed.pods {
-        Err(Silence::Failed(cause)) => cause,
+        Err(MetricsError::QueryFailed(cause)) => cause,
         other => panic!("expected a failure: {other:?}"),
     }
 }

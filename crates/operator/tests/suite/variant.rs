@@ -28,7 +28,7 @@ use steersman::installation::Installation;
 use steersman::metrics::FamilyMetrics;
 use steersman::rbac;
 use steersman::variant::observe::Options;
-use steersman::variant::{FleetContext, Passed as FleetOutcome, Rhythm as FleetRhythm, Variants};
+use steersman::variant::{DebounceConfig, FleetContext, FleetController, FleetOutcome};
 use steersman_api::Family;
 use steersman_runtime::controller::ControllerContext;
 use steersman_runtime::store::Scope;
@@ -117,10 +117,10 @@ impl TestNamespace {
         [&own[..], &["--config-namespace", self.settings.name()]].concat()
     }
 
-    fn controller(&self, client: Client) -> Variants {
+    fn controller(&self, client: Client) -> FleetController {
         let scope = Scope::Namespace(self.namespace.name().to_owned());
         let context = fleet_context(self.cluster, client, scope, self.settings.name(), &[]);
-        Variants::new(&context, FleetRhythm::default())
+        FleetController::new(&context, DebounceConfig::default())
     }
 
     /// Reconciles the fleet with a new controller, as after a start of the operator.
@@ -160,10 +160,10 @@ fn fleet_context(
 }
 
 /// Fills the stores and reconciles once. Failures and conflicts are errors.
-async fn reconcile_fleet(variants: &Variants) -> Result<FleetOutcome> {
+async fn reconcile_fleet(variants: &FleetController) -> Result<FleetOutcome> {
     variants.fill().await.context("filling the stores failed")?;
-    let outcome = variants.pass().await;
-    ensure!(outcome.failed == 0 && outcome.overtaken == 0, "{outcome:?}");
+    let outcome = variants.reconcile().await;
+    ensure!(outcome.failed == 0 && outcome.conflicts == 0, "{outcome:?}");
     Ok(outcome)
 }
 

@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate};
-use steersman_sim::server::{Shape, Speed};
+use steersman_sim::server::{RequestShape, Speed};
 use steersman_testkit::pod_behaviour::is_serving;
 use steersman_testkit::{FakePodMetrics, wait};
 use tokio::task::JoinHandle;
@@ -20,7 +20,7 @@ use crate::env::SharedPrometheus;
 use crate::test_namespace::{MODEL_LABEL, TestNamespace};
 
 /// Nearly all tokens of a request are input, so that the use of the cache is proportional to the number of requests.
-const REQUEST_SHAPE: Shape = Shape { input: 190, output: 10, known: 0 };
+const REQUEST_SHAPE: RequestShape = RequestShape { input: 190, output: 10, cached: 0 };
 
 /// A request takes two seconds. 40 requests fit, and each uses 0.024 of the cache.
 const SERVER_SPEED: Speed = Speed { start: 0, prefill: 19_000, decode: 5, sequences: 40, blocks: 500, block_size: 16 };
@@ -124,7 +124,7 @@ impl LoadGenerator {
     }
 
     pub fn request_count(&self, pod: &str) -> u64 {
-        self.state().fleet.counted(pod).requests
+        self.state().fleet.counters(pod).requests
     }
 
     /// Names of the serving pods.

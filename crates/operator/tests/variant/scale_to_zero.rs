@@ -57,7 +57,7 @@ async fn disabled_scale_to_zero_keeps_cheapest_replica() {
     let object = ns.wait_for_desired("cheap", 1).await;
     assert_eq!(reason(&object), "First run: bootstrapping with 1 replica for Prometheus discovery");
     let object = ns.wait_for_desired("dear", 0).await;
-    assert_eq!(reason(&object), "First run: nothing runs yet, waiting for requests");
+    assert_eq!(reason(&object), "First run: no replica is running, waiting for requests");
     ns.record_kubectl_output("dear", "first-run-nothing-runs").await;
     let _hpa = FakeHpa::start(&ns, &ns.probe);
     let load = LoadGenerator::idle(&ns, "llama").await;

@@ -102,8 +102,8 @@ async fn unknown_kind_finds_pods_by_scale_selector() {
     ns.apply_variant("llama", spec_for(&format!("{GROUP}/v1"), "Server", "front")).await;
     let load = LoadGenerator::new(&ns, "llama").await;
     load.start_load(2, 36).await;
-    let message = "the pods of Server front cannot be found, as none has it for a controller and its scale has no \
-                 status.selector; give its CRD a scale.labelSelectorPath";
+    let message = "cannot find the pods of Server front: it does not control them, and its scale has no status.selector. Set \
+                 scale.labelSelectorPath in its CRD";
     let object = ns.wait_for_condition("llama", "MetricsAvailable", ["False", "MetricsMissing", message]).await;
     assert_eq!(desired(&object), Some(2), "the desired replicas are unchanged");
     ns.record_kubectl_output("llama", "pods-unknown").await;
@@ -113,14 +113,14 @@ async fn unknown_kind_finds_pods_by_scale_selector() {
     ns.assert_unchanged_for(2, &["llama"]).await;
 
     set_selector("app=nobody").await;
-    let message = "Server front has replicas, and no living pod has the labels app=nobody that its scale names";
+    let message = "Server front has replicas, but no running pod matches its selector app=nobody";
     ns.wait_for_condition("llama", "MetricsAvailable", ["False", "MetricsMissing", message]).await;
 
     // Owner references take precedence over a selector.
     set_selector("app").await;
     ns.apply_variant("owner", spec("behind", "llama", json!({}))).await;
     ns.apply_variant("bystander", spec("bystander", "other", json!({}))).await;
-    let message = "the pods of Server front count for another workload, for which there is a VariantAutoscaling too";
+    let message = "the pods of Server front already count for another scale target that has a VariantAutoscaling";
     let object = ns.wait_for_condition("llama", "TargetResolved", ["Unknown", "TargetUnknown", message]).await;
     assert!(condition(&object, "TargetResolved").2.contains("delete one of the two"), "{object:#}");
     assert_eq!(desired(&object), Some(2), "the desired replicas are unchanged");

@@ -138,7 +138,7 @@ impl TestNamespace {
             let metrics = condition(object, "MetricsAvailable");
             // Metrics of a new replica count as missing only once it is ready.
             let hold = object["status"]["decision"]["hold"].as_str().unwrap_or_default();
-            let in_progress = hold.starts_with("an earlier decision is still being carried out");
+            let in_progress = hold.starts_with("waiting for an earlier decision to be carried out");
             (desired(object), current(object)) == (Some(replicas), Some(replicas))
                 && metrics.0 == "True"
                 && !in_progress

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use steersman_reconcile::NamespacedName;
 
-use super::factor::{Explanation, Factor, FactorCode, Reference};
-use super::seen::VariantSeen;
+use super::factor::{Explanation, Factor, FactorCode, FactorSubject};
+use super::snapshot::ObservedVariant;
 use super::target::TargetName;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,8 +18,8 @@ pub enum Conflict {
 }
 
 /// Conflicts by object. Among objects of the same age the first by name wins, whatever the order of `all`.
-pub fn conflicts(all: &[&VariantSeen]) -> BTreeMap<NamespacedName, Conflict> {
-    let mut by_target: BTreeMap<(&str, TargetName), Vec<&VariantSeen>> = BTreeMap::new();
+pub fn conflicts(all: &[&ObservedVariant]) -> BTreeMap<NamespacedName, Conflict> {
+    let mut by_target: BTreeMap<(&str, TargetName), Vec<&ObservedVariant>> = BTreeMap::new();
     for variant in all {
         if let Some(target) = &variant.spec.scale_target_ref {
             let place = (variant.key.namespace.as_str(), TargetName::from(target));
@@ -46,7 +46,7 @@ impl Conflict {
         let factor = match self {
             Self::Won { .. } => Factor::new(FactorCode::TargetConflict),
             Self::Lost { winner, .. } => {
-                Factor::about(FactorCode::TargetConflict, Reference::Variant(winner.name.clone()))
+                Factor::about(FactorCode::TargetConflict, FactorSubject::Variant(winner.name.clone()))
             }
         };
         Explanation::of(factor, self.message())

@@ -96,7 +96,7 @@ factor_codes! {
 
 /// The subject of a factor, if it is not the object itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum Reference {
+pub enum FactorSubject {
     #[default]
     Own,
     Variant(String),
@@ -110,22 +110,22 @@ pub enum Reference {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Factor {
     pub code: FactorCode,
-    pub about: Reference,
+    pub about: FactorSubject,
     /// A number that does not move with the load: a bound, or the replicas of a scale target that does not change.
     pub replicas: Option<i32>,
 }
 
 impl Factor {
     pub const fn new(code: FactorCode) -> Self {
-        Self { code, about: Reference::Own, replicas: None }
+        Self { code, about: FactorSubject::Own, replicas: None }
     }
 
-    pub const fn about(code: FactorCode, about: Reference) -> Self {
+    pub const fn about(code: FactorCode, about: FactorSubject) -> Self {
         Self { code, about, replicas: None }
     }
 
     pub fn replicas(code: FactorCode, replicas: i32) -> Self {
-        Self { code, about: Reference::Own, replicas: Some(replicas.max(0)) }
+        Self { code, about: FactorSubject::Own, replicas: Some(replicas.max(0)) }
     }
 
     /// The form in `status.decision.factors`.
@@ -137,12 +137,12 @@ impl Factor {
             ..DecisionFactor::default()
         };
         match &self.about {
-            Reference::Own => {}
-            Reference::Variant(name) => stored.variant = Some(name.clone()),
-            Reference::Pod(name) => stored.pod = Some(name.clone()),
-            Reference::Model(name) => stored.model = Some(name.clone()),
-            Reference::Accelerator(name) => stored.accelerator = Some(name.clone()),
-            Reference::Key(name) => stored.key = Some(name.clone()),
+            FactorSubject::Own => {}
+            FactorSubject::Variant(name) => stored.variant = Some(name.clone()),
+            FactorSubject::Pod(name) => stored.pod = Some(name.clone()),
+            FactorSubject::Model(name) => stored.model = Some(name.clone()),
+            FactorSubject::Accelerator(name) => stored.accelerator = Some(name.clone()),
+            FactorSubject::Key(name) => stored.key = Some(name.clone()),
         }
         stored
     }

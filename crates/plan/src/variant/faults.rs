@@ -12,7 +12,7 @@ use super::legacy_texts;
 const MAX_PER_MAP: usize = 20;
 
 /// The first faults of each ConfigMap, and a finding with the number of the others.
-pub fn few(findings: Vec<ConfigFinding>) -> Vec<ConfigFinding> {
+pub fn first_per_map(findings: Vec<ConfigFinding>) -> Vec<ConfigFinding> {
     let mut counts: BTreeMap<NamespacedName, usize> = BTreeMap::new();
     let mut kept = Vec::with_capacity(findings.len().min(MAX_PER_MAP));
     for finding in findings {
@@ -32,8 +32,8 @@ pub fn few(findings: Vec<ConfigFinding>) -> Vec<ConfigFinding> {
         let finding = Finding {
             severity: Severity::Warning,
             reason: "ConfigFaultsMore",
-            message: format!("ConfigMap {map}, and {more} more of its values cannot be used as they are."),
-            remedy: "Correct those that are told; the next ones are told then.".to_owned(),
+            message: format!("ConfigMap {map} has {more} more faults that are not listed."),
+            remedy: "Correct the listed ones; the others are reported then.".to_owned(),
         };
         ConfigFinding { finding, config_map: Some(map), keys: Vec::new() }
     }));

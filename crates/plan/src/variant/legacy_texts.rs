@@ -4,7 +4,7 @@
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::{ConfigFault, DecidedTarget, DecisionFactor, VariantAutoscalingStatus};
 
-use super::factor::{Factor, FactorCode, Reference, Stage};
+use super::factor::{Factor, FactorCode, FactorSubject, Stage};
 use super::names;
 
 /// The scale target of a status. Only `TargetResolved` names it: `Scale target Deployment decode found`, `… not found`
@@ -53,10 +53,10 @@ fn accelerators(text: &str) -> Option<Factor> {
         return Some(Factor::new(FactorCode::AcceleratorUnknown));
     }
     if let Some((name, _)) = after("no node offers ").and_then(|rest| rest.split_once("; they offer ")) {
-        return Some(Factor::about(FactorCode::AcceleratorNotOffered, Reference::Accelerator(name.to_owned())));
+        return Some(Factor::about(FactorCode::AcceleratorNotOffered, FactorSubject::Accelerator(name.to_owned())));
     }
     let (_, name) = after("nodes offer ")?.split_once(" of ")?;
-    Some(Factor::about(FactorCode::AcceleratorsShort, Reference::Accelerator(name.to_owned())))
+    Some(Factor::about(FactorCode::AcceleratorsShort, FactorSubject::Accelerator(name.to_owned())))
 }
 
 /// `lastUpdate.reason` without the suffix about bounds. `None` if it has none.

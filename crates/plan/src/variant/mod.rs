@@ -3,31 +3,31 @@
 
 pub mod config;
 mod conflict;
+mod decision_status;
+mod decision_trace;
+mod events;
 mod excluded;
 mod factor;
 pub mod faults;
 pub mod legacy_texts;
 pub mod limits;
 pub mod names;
-mod notes;
 mod plan;
-mod report;
 pub mod saturation;
-mod seen;
+mod snapshot;
 pub mod solve;
-mod story;
+mod status;
 pub mod target;
-mod told;
 
 pub use config::ConfigFinding;
 pub use conflict::{Conflict, conflicts};
-pub use excluded::excluded;
-pub use factor::{Explanation, Factor, FactorCode, Reference, Stage};
-pub use notes::{About, Hint, hints, note, suppressed};
-pub use plan::{Decision, FleetPlan, Metrics, Standing, plan};
-pub use report::report;
-pub use seen::{ModelSeen, PodSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
-pub use story::{Binding, Story};
+pub use decision_trace::{DecidedBy, DecisionTrace};
+pub use events::{Hint, HintKind, event, hints, is_suppressed};
+pub use excluded::excluded_status;
+pub use factor::{Explanation, Factor, FactorCode, FactorSubject, Stage};
+pub use plan::{Decision, DecisionKind, FleetPlan, MetricsState, plan};
+pub use snapshot::{FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, Settings};
+pub use status::status;
 pub use target::TargetName;
 
 use serde::Serialize;

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use steersman_plan::variant::Mode;
-use steersman_plan::variant::config::thresholds::{Entry, Thresholds};
-use steersman_plan::variant::config::{Config, ConfigSeen, duration, read};
+use steersman_plan::variant::config::thresholds::{SaturationEntry, Thresholds};
+use steersman_plan::variant::config::{Config, ConfigSources, duration, read};
 use steersman_plan::variant::names;
 
 use crate::file::load_vectors;
 
 /// A configuration with one map, in the operator's namespace.
-fn config_with_map(name: &str, data: &[(&str, &str)]) -> ConfigSeen {
+fn config_with_map(name: &str, data: &[(&str, &str)]) -> ConfigSources {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    ConfigSeen {
+    ConfigSources {
         namespaces: vec!["system".into()],
         maps: BTreeMap::from([(("system".to_owned(), name.to_owned()), data)]),
-        ..ConfigSeen::default()
+        ..ConfigSources::default()
     }
 }
 
-fn config(config_maps: &ConfigSeen) -> Config {
+fn config(config_maps: &ConfigSources) -> Config {
     read(config_maps, &Config::default(), Mode::Upstream).0
 }
 
@@ -81,7 +81,7 @@ fn older_generation_lookups_match_upstream() {
         let period = duration::go(found.retention(&namespace, &model));
         assert_eq!((found.enabled(&namespace, &model), period), (enabled, retention), "{model}@{namespace}");
     }
-    let classes = ConfigSeen {
+    let classes = ConfigSources {
         maps: BTreeMap::from([(("system".to_owned(), names::CLASSES.to_owned()), file.slo_config)]),
         ..config_with_map("none", &[])
     };
@@ -143,7 +143,7 @@ fn newer_generation_settings_match_upstream() {
         assert_eq!((duration::go(parsed), duration::prometheus(parsed)), (go, prometheus));
     }
     for ValidationCase { config, validate_error, validate_error_after_defaults } in file.saturation_validation {
-        let entry = Entry {
+        let entry = SaturationEntry {
             kv_cache_threshold: Some(config.kv_cache_threshold),
             queue_length_threshold: Some(config.queue_length_threshold),
             kv_spare_trigger: Some(config.kv_spare_trigger),
@@ -151,14 +151,14 @@ fn newer_generation_settings_match_upstream() {
             analyzer_name: Some(config.analyzer_name),
             scale_up_threshold: Some(config.scale_up_threshold),
             scale_down_boundary: Some(config.scale_down_boundary),
-            ..Entry::default()
+            ..SaturationEntry::default()
         };
         let thresholds = Thresholds::read(&entry, Mode::Upstream);
         let validation_error = |thresholds: &Thresholds| thresholds.validate().err().unwrap_or_default();
         assert_eq!(validation_error(&thresholds), validate_error);
         assert_eq!(validation_error(&thresholds.filled()), validate_error_after_defaults);
     }
-    let config_maps = ConfigSeen {
+    let config_maps = ConfigSources {
         maps: BTreeMap::from([(("system".to_owned(), names::ZERO_SNAKE.to_owned()), file.scale_to_zero_data)]),
         ..config_with_map("none", &[])
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use steersman_plan::variant::Mode;
 use steersman_plan::variant::config::thresholds::Thresholds;
-use steersman_plan::variant::saturation::State;
+use steersman_plan::variant::saturation::VariantState;
 use steersman_plan::variant::saturation::shares::{self, Replica};
 use steersman_plan::variant::solve::{Need, Offer, Reason, cost_aware};
 
@@ -65,14 +65,14 @@ fn share_engine_matches_upstream() {
         let pods = replicas.unwrap_or_default().into_iter();
         let pods = pods.map(|PodMetrics { pod, variant, kv, queue, cost }| Replica { pod, variant, kv, queue, cost });
         let pods: Vec<Replica> = pods.collect();
-        let states = states.into_iter().map(|WorkloadState { variant, current, desired, pending }| State {
+        let states = states.into_iter().map(|WorkloadState { variant, current, desired, pending }| VariantState {
             variant,
             current,
             desired: Some(desired),
             pending,
-            ..State::default()
+            ..VariantState::default()
         });
-        let states: Vec<State> = states.collect();
+        let states: Vec<VariantState> = states.collect();
         let analysis = shares::analyze(&pods, &thresholds, Mode::Upstream);
         assert!(nearly_equal(analysis.spare_kv, expected.avg_spare_kv), "{name}: {analysis:?}");
         assert!(nearly_equal(analysis.spare_queue, expected.avg_spare_queue), "{name}: {analysis:?}");

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use steersman_plan::variant::config::duration;
 use steersman_plan::variant::config::zero::RETENTION;
 use steersman_plan::variant::limits::Bounds;
-use steersman_plan::variant::limits::fallback::{Fallen, Other, Path, Patience, Previous, Variant, fall_back};
+use steersman_plan::variant::limits::fallback::{
+    FallbackInput, FallbackTarget, Other, Path, Patience, Previous, fall_back,
+};
 
 use crate::file::{assert_known_differences, load_vectors};
 
@@ -77,7 +79,7 @@ fn fallback_replicas_match_upstream() {
     for Case { name, input, expected } in file.cases {
         let age = input.previous_update_age_seconds;
         let updated_at = (age >= 0).then(|| now - SignedDuration::from_secs(age));
-        let variant = Variant {
+        let variant = FallbackInput {
             variant_id: input.variant_id,
             accelerators: input.accelerator_count,
             bounds: Bounds { min: input.min_replicas.unwrap_or_default(), max: input.max_replicas },
@@ -103,7 +105,7 @@ fn fallback_replicas_match_upstream() {
         let path = if input.path == 2 { Path::Fallback } else { Path::LastResort };
         let patience = Patience::Retention { period, zero: scale_to_zero };
         let fallback = fall_back(path, &variant, &others, patience, now);
-        let expected_result = Fallen {
+        let expected_result = FallbackTarget {
             replicas: expected.num_replicas,
             reason: expected.reason,
             // Upstream has no such field.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use steersman_plan::variant::limits::enforce::{Sleep, enforce};
-use steersman_plan::variant::limits::gpus::{Wanted, limit, short};
+use steersman_plan::variant::limits::enforce::{ScaleToZero, enforce};
+use steersman_plan::variant::limits::gpus::{GpuRequest, limit, short_product_name};
 use steersman_plan::variant::{Explanation, FactorCode};
 
 use crate::file::load_vectors;
@@ -45,10 +45,12 @@ fn enforcer_matches_upstream() {
     let Some(file) = load_vectors::<File<EnforcerCase>>("enforcer.json") else { return };
     for case in file.cases {
         let sleep = match () {
-            () if !case.enabled => Sleep::Forbidden,
-            () if case.query_error => Sleep::Unknown(Explanation::new(FactorCode::RequestsUnknown, "the query failed")),
-            () if case.request_count > 0.0 => Sleep::Awake,
-            () => Sleep::Idle,
+            () if !case.enabled => ScaleToZero::Disabled,
+            () if case.query_error => {
+                ScaleToZero::Unknown(Explanation::new(FactorCode::RequestsUnknown, "the query failed"))
+            }
+            () if case.request_count > 0.0 => ScaleToZero::Active,
+            () => ScaleToZero::Idle,
         };
         let mut targets = case.targets;
         let applied = enforce(&mut targets, &case.costs, &sleep);
@@ -93,9 +95,9 @@ fn limiter_matches_upstream() {
     for case in file.cases {
         let mut gpus_by_type = BTreeMap::new();
         for (product, count) in case.nodes.values().flatten() {
-            *gpus_by_type.entry(short(product)).or_default() += count;
+            *gpus_by_type.entry(short_product_name(product)).or_default() += count;
         }
-        let requests = case.decisions.into_iter().map(|decision| Wanted {
+        let requests = case.decisions.into_iter().map(|decision| GpuRequest {
             variant: decision.variant,
             accelerator: decision.acc,
             current: decision.current,
@@ -123,6 +125,6 @@ fn limiter_matches_upstream() {
         }
     }
     for ProductName { full, short: name } in file.normalize {
-        assert_eq!(short(&full), name, "{full}");
+        assert_eq!(short_product_name(&full), name, "{full}");
     }
 }

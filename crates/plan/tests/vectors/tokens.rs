@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use steersman_plan::variant::Mode;
 use steersman_plan::variant::config::thresholds::Thresholds;
-use steersman_plan::variant::saturation::State;
+use steersman_plan::variant::saturation::VariantState;
 use steersman_plan::variant::saturation::engine_args::{Container, EngineArgs};
 use steersman_plan::variant::saturation::tokens::capacity::{Memory, Origin, Record};
 use steersman_plan::variant::saturation::tokens::{Model, Replica, SchedulerQueue, analyze, derived};
@@ -202,14 +202,10 @@ fn token_engine_matches_upstream() {
                 hit_rate: source.hit_rate,
             });
             let pods: Vec<Replica> = pods.collect();
-            let states = input.states.into_iter().map(|WorkloadState { variant, current, pending, gpu }| State {
-                variant,
-                current,
-                pending,
-                gpus: gpu,
-                ..State::default()
+            let states = input.states.into_iter().map(|WorkloadState { variant, current, pending, gpu }| {
+                VariantState { variant, current, pending, gpus: gpu, ..VariantState::default() }
             });
-            let states: Vec<State> = states.collect();
+            let states: Vec<VariantState> = states.collect();
             let queue =
                 input.queue.map(|queue| SchedulerQueue { requests: queue.queue_size, bytes: queue.queue_bytes });
             let model = |mode| Model {

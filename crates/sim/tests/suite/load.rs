@@ -1,7 +1,7 @@
 //! Load curves: known areas, and laws that make arrivals independent of the step size.
 
 use proptest::prelude::*;
-use steersman_sim::load::{Load, MILLIONTHS, Rate, Step};
+use steersman_sim::load::{Load, LoadStep, MILLIONTHS, Rate};
 
 const SECOND: u64 = 1_000;
 
@@ -12,7 +12,9 @@ fn per_second(requests: u32) -> Rate {
 #[test]
 fn known_curves_have_known_areas() {
     let steps = |parts: &[(u32, u64)]| {
-        Load::Steps(parts.iter().map(|(rate, lasts)| Step { rate: per_second(*rate), lasts: lasts * SECOND }).collect())
+        Load::Steps(
+            parts.iter().map(|(rate, lasts)| LoadStep { rate: per_second(*rate), lasts: lasts * SECOND }).collect(),
+        )
     };
     let ramp = |start, end, from, to| Load::Ramp {
         start: start * SECOND,
@@ -84,7 +86,7 @@ fn extreme_curves_and_times_do_not_overflow() {
     let most = Rate(u32::MAX);
     let loads = [
         Load::Constant(most),
-        Load::Steps(vec![Step { rate: most, lasts: u64::MAX }; 3]),
+        Load::Steps(vec![LoadStep { rate: most, lasts: u64::MAX }; 3]),
         Load::Ramp { start: 0, end: u64::MAX, from: most, to: Rate(0) },
         Load::Ramp { start: u64::MAX, end: 0, from: Rate(0), to: most },
         Load::Wave { mean: most, amplitude: most, period: u64::MAX },
@@ -105,7 +107,7 @@ fn load() -> impl Strategy<Value = Load> {
     let time = 0..20_000u64;
     let single = prop_oneof![
         rate().prop_map(Load::Constant),
-        prop::collection::vec((rate(), time.clone()).prop_map(|(rate, lasts)| Step { rate, lasts }), 0..5)
+        prop::collection::vec((rate(), time.clone()).prop_map(|(rate, lasts)| LoadStep { rate, lasts }), 0..5)
             .prop_map(Load::Steps),
         (time.clone(), time.clone(), rate(), rate()).prop_map(|(start, end, from, to)| Load::Ramp {
             start,

@@ -3,9 +3,9 @@
 use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate};
-use steersman_sim::server::{Shape, Speed};
+use steersman_sim::server::{RequestShape, Speed};
 
-const SHAPE: Shape = Shape { input: 100, output: 50, known: 25 };
+const SHAPE: RequestShape = RequestShape { input: 100, output: 50, cached: 25 };
 const SPEED: Speed = Speed { start: 1_000, prefill: 150, decode: 50, sequences: 2, blocks: 100, block_size: 16 };
 
 fn value(text: &str, series: &str) -> Option<String> {
@@ -47,14 +47,14 @@ fn pod_exposes_vllm_metrics() {
 }
 
 #[test]
-fn silent_pod_serves_without_metrics() {
+fn hidden_metrics_do_not_stop_serving() {
     let mut fleet = Fleet::new(SHAPE, Load::Constant(Rate(1_000)));
     fleet.add("a", SPEED);
-    fleet.silence("a", true);
+    fleet.hide_metrics("a", true);
     fleet.run_until(10_000);
     assert!(fleet.served() > 0);
     assert_eq!(expose::pod(&fleet, "a", "m"), None);
-    fleet.silence("a", false);
+    fleet.hide_metrics("a", false);
     assert!(expose::pod(&fleet, "a", "m").is_some());
 }
 
@@ -63,8 +63,8 @@ fn picker_reports_queue_without_ready_pod() {
     let mut fleet = Fleet::new(SHAPE, Load::Constant(Rate(1_000)));
     fleet.run_until(3_000);
     let size = "inference_extension_flow_control_queue_size{model_name=\"m\",target_model_name=\"m\"}";
-    assert_eq!(value(&expose::picker(&fleet, "m"), size).as_deref(), Some("3"));
+    assert_eq!(value(&expose::endpoint_picker(&fleet, "m"), size).as_deref(), Some("3"));
     fleet.add("a", SPEED);
     fleet.run_until(4_000);
-    assert_eq!(value(&expose::picker(&fleet, "m"), size).as_deref(), Some("0"));
+    assert_eq!(value(&expose::endpoint_picker(&fleet, "m"), size).as_deref(), Some("0"));
 }

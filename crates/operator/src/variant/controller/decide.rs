@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use steersman_plan::variant::{FleetPlan, Seen};
+use steersman_plan::variant::{FleetPlan, FleetSnapshot};
 use steersman_reconcile::NamespacedName;
 
-use crate::variant::observe::Look;
+use crate::variant::observe::ObservedFleet;
 
 /// `None` if no plan could be made; nothing is changed then. It runs on a blocking thread, because planning thousands
 /// of objects takes long.
-pub async fn decide(look: &Arc<Look>, plan: fn(&Seen) -> FleetPlan) -> Option<FleetPlan> {
-    let look = look.clone();
+pub async fn decide(observed: &Arc<ObservedFleet>, plan: fn(&FleetSnapshot) -> FleetPlan) -> Option<FleetPlan> {
+    let observed = observed.clone();
     let decided = tokio::task::spawn_blocking(move || {
-        let seen = &look.seen;
+        let snapshot = &observed.snapshot;
         // The snapshot is only read, so a panic leaves nothing half-changed behind.
-        catch_unwind(AssertUnwindSafe(|| plan(seen))).ok().or_else(|| plan_without_defective(seen, plan))
+        catch_unwind(AssertUnwindSafe(|| plan(snapshot))).ok().or_else(|| plan_without_defective(snapshot, plan))
     });
     let decided = decided.await.ok().flatten();
     if decided.is_none() {
@@ -26,22 +26,22 @@ pub async fn decide(look: &Arc<Look>, plan: fn(&Seen) -> FleetPlan) -> Option<Fl
 }
 
 /// Plans each model alone to find those that panic, then the fleet with these keeping their last decision.
-fn plan_without_defective(seen: &Seen, plan: fn(&Seen) -> FleetPlan) -> Option<FleetPlan> {
-    let attempt = |seen: &Seen| catch_unwind(AssertUnwindSafe(|| plan(seen))).ok();
-    let model = |seen: &NamespacedName, id: &str| NamespacedName::new(&seen.namespace, id);
+fn plan_without_defective(snapshot: &FleetSnapshot, plan: fn(&FleetSnapshot) -> FleetPlan) -> Option<FleetPlan> {
+    let attempt = |snapshot: &FleetSnapshot| catch_unwind(AssertUnwindSafe(|| plan(snapshot))).ok();
+    let model = |key: &NamespacedName, id: &str| NamespacedName::new(&key.namespace, id);
     let models: BTreeSet<NamespacedName> =
-        seen.variants.iter().map(|variant| model(&variant.key, &variant.spec.model_id)).collect();
+        snapshot.variants.iter().map(|variant| model(&variant.key, &variant.spec.model_id)).collect();
     // Only the data of one model is copied, because there may be thousands of models.
     let alone = |only: &NamespacedName| {
-        let of_model = seen.variants.iter().filter(|one| model(&one.key, &one.spec.model_id) == *only);
-        Seen {
-            now: seen.now,
-            settings: seen.settings,
-            config: seen.config.clone(),
+        let of_model = snapshot.variants.iter().filter(|one| model(&one.key, &one.spec.model_id) == *only);
+        FleetSnapshot {
+            now: snapshot.now,
+            settings: snapshot.settings,
+            config: snapshot.config.clone(),
             variants: of_model.cloned().collect(),
-            models: seen.models.get(only).map(|metrics| (only.clone(), metrics.clone())).into_iter().collect(),
-            gpus: seen.gpus.clone(),
-            memory: seen.memory.clone(),
+            models: snapshot.models.get(only).map(|metrics| (only.clone(), metrics.clone())).into_iter().collect(),
+            gpus: snapshot.gpus.clone(),
+            memory: snapshot.memory.clone(),
             defective: BTreeSet::new(),
         }
     };
@@ -49,7 +49,7 @@ fn plan_without_defective(seen: &Seen, plan: fn(&Seen) -> FleetPlan) -> Option<F
     for NamespacedName { namespace, name } in &defective {
         tracing::error!(namespace, model = name, "planning the model panicked; it keeps its last decision");
     }
-    attempt(&Seen { defective, ..seen.clone() })
+    attempt(&FleetSnapshot { defective, ..snapshot.clone() })
 }
 
 #[cfg(test)]
@@ -61,13 +61,13 @@ mod tests {
     use serde_json::json;
     use steersman_plan::variant::config::Config;
     use steersman_plan::variant::saturation::tokens::capacity::Memory;
-    use steersman_plan::variant::{FactorCode, Settings, Standing, VariantSeen, plan};
+    use steersman_plan::variant::{DecisionKind, FactorCode, ObservedVariant, Settings, plan};
     use steersman_reconcile::Lookup;
 
     use super::*;
 
-    fn look(variants: Vec<VariantSeen>, memory: Memory) -> Arc<Look> {
-        let seen = Seen {
+    fn observed(variants: Vec<ObservedVariant>, memory: Memory) -> Arc<ObservedFleet> {
+        let snapshot = FleetSnapshot {
             now: Timestamp::UNIX_EPOCH,
             settings: Settings::default(),
             config: Config::default(),
@@ -77,14 +77,14 @@ mod tests {
             memory,
             defective: BTreeSet::new(),
         };
-        Arc::new(Look { seen, stamps: BTreeMap::new(), unreadable: vec![], asked: Duration::ZERO })
+        Arc::new(ObservedFleet { snapshot, versions: BTreeMap::new(), undecodable: vec![], waited: Duration::ZERO })
     }
 
-    fn variant(model: &str) -> VariantSeen {
+    fn variant(model: &str) -> ObservedVariant {
         let spec = json!({ "modelID": model, "scaleTargetRef": { "kind": "Deployment", "name": model } });
         let status = json!({ "desiredOptimizedAlloc": {
             "numReplicas": 3, "accelerator": "L40S", "lastRunTime": "2026-11-16T00:00:00Z" } });
-        VariantSeen {
+        ObservedVariant {
             key: NamespacedName::new("n", model),
             generation: Some(1),
             created: Timestamp::UNIX_EPOCH,
@@ -101,29 +101,29 @@ mod tests {
     async fn memory_survives_a_plan_that_panics() {
         let mut memory = Memory::default();
         memory.observe("n|m|H100|short", 8_000, Timestamp::UNIX_EPOCH);
-        let look = look(vec![], memory.clone());
-        assert!(decide(&look, |_| panic!("planted")).await.is_none());
-        assert_eq!(look.seen.memory, memory);
-        assert_eq!(decide(&look, plan).await.map(|plan| plan.memory), Some(memory));
+        let observed = observed(vec![], memory.clone());
+        assert!(decide(&observed, |_| panic!("planted")).await.is_none());
+        assert_eq!(observed.snapshot.memory, memory);
+        assert_eq!(decide(&observed, plan).await.map(|plan| plan.memory), Some(memory));
     }
 
     #[tokio::test]
     async fn planted_panic_affects_only_its_model() {
-        let look = look(vec![variant("sound"), variant("broken"), variant("other")], Memory::default());
-        let planted = |seen: &Seen| {
+        let observed = observed(vec![variant("sound"), variant("broken"), variant("other")], Memory::default());
+        let planted = |snapshot: &FleetSnapshot| {
             let broken = NamespacedName::new("n", "broken");
-            let planned = !seen.defective.contains(&broken);
-            assert!(!planned || seen.variants.iter().all(|one| one.key != broken), "planted");
-            plan(seen)
+            let planned = !snapshot.defective.contains(&broken);
+            assert!(!planned || snapshot.variants.iter().all(|one| one.key != broken), "planted");
+            plan(snapshot)
         };
-        let decided = decide(&look, planted).await.unwrap();
-        let undisturbed = decide(&look, plan).await.unwrap();
+        let decided = decide(&observed, planted).await.unwrap();
+        let undisturbed = decide(&observed, plan).await.unwrap();
         for name in ["sound", "other"] {
             let key = NamespacedName::new("n", name);
             assert_eq!(decided.decisions[&key], undisturbed.decisions[&key], "{name}");
         }
         let broken = &decided.decisions[&NamespacedName::new("n", "broken")];
         assert_eq!(broken.replicas, Some(3), "the last decision");
-        assert!(matches!(&broken.standing, Standing::Failed(why) if why.has(FactorCode::InternalError)), "{broken:?}");
+        assert!(matches!(&broken.kind, DecisionKind::Failed(why) if why.has(FactorCode::InternalError)), "{broken:?}");
     }
 }

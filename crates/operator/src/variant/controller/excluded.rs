@@ -6,43 +6,47 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
-use steersman_plan::variant::excluded;
+use steersman_plan::variant::excluded_status;
 
-use super::Variants;
-use super::pass::{AT_ONCE, Ended};
+use super::FleetController;
+use super::reconcile::{MAX_CONCURRENT_WRITES, WriteResult};
 
 /// Longer than an event that times out, so that the status can still be written after it.
-const TELLING: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-impl Variants {
+impl FleetController {
     /// Returns how many could not be written because of a conflict or lack of time, and how many because a call failed.
-    pub async fn tell_excluded(&self) -> (usize, usize) {
-        let untold = self.fleet.untold();
+    pub async fn report_excluded(&self) -> (usize, usize) {
+        let pending = self.fleet.pending_exclusions();
         let now = Timestamp::now();
         let mut left = BTreeMap::new();
-        let told = untold.iter().filter_map(|(seen, stamp)| {
-            let (status, note) = excluded(seen, now)?;
-            left.insert(&seen.key, seen);
-            Some(async move { (seen, self.write(seen, stamp, Some(note), Arc::new(status)).await) }.boxed())
+        let writes = pending.iter().filter_map(|(variant, version)| {
+            let (status, event) = excluded_status(variant, now)?;
+            left.insert(&variant.key, variant);
+            Some(async move { (variant, self.write(variant, version, Some(event), Arc::new(status)).await) }.boxed())
         });
-        let told: Vec<_> = told.collect();
-        let (mut overtaken, mut failed) = (0, 0);
-        let mut told = stream::iter(told).buffer_unordered(AT_ONCE);
+        let writes: Vec<_> = writes.collect();
+        let (mut conflicts, mut failed) = (0, 0);
+        let mut writes = stream::iter(writes).buffer_unordered(MAX_CONCURRENT_WRITES);
         // The reconcile runs this together with the metrics queries and waits for both, so the time is bounded.
-        let until = tokio::time::Instant::now() + TELLING;
-        while let Ok(Some((seen, ended))) = tokio::time::timeout_at(until, told.next()).await {
-            let (namespace, variant) = (&seen.key.namespace, &seen.key.name);
-            match ended {
-                Ended::Written => {
-                    left.remove(&seen.key);
-                    tracing::info!(namespace, variant, "left alone, as its namespace is excluded");
+        let until = tokio::time::Instant::now() + TIME_LIMIT;
+        while let Ok(Some((variant, result))) = tokio::time::timeout_at(until, writes.next()).await {
+            let (namespace, name) = (&variant.key.namespace, &variant.key.name);
+            match result {
+                WriteResult::Written => {
+                    left.remove(&variant.key);
+                    tracing::info!(
+                        namespace,
+                        variant = name,
+                        "namespace is excluded; the object is no longer reconciled"
+                    );
                 }
-                Ended::Overtaken => overtaken += 1,
-                Ended::Failed => failed += 1,
+                WriteResult::Conflict => conflicts += 1,
+                WriteResult::Failed => failed += 1,
             }
         }
-        let late = left.len().saturating_sub(overtaken + failed);
-        left.into_values().for_each(|seen| self.fleet.back(seen));
-        (overtaken + late, failed)
+        let late = left.len().saturating_sub(conflicts + failed);
+        left.into_values().for_each(|variant| self.fleet.retry_exclusion(variant));
+        (conflicts + late, failed)
     }
 }

@@ -1,14 +1,14 @@
 //! Reconciles the whole fleet of VariantAutoscalings in one loop. Triggers carry no payload and are debounced: a burst
 //! of changes causes one reconcile, whose cost depends only on the number of objects.
 
-mod alarm;
+mod debouncer;
 mod decide;
 mod excluded;
-mod lines;
-mod metering;
+mod fleet_log;
+mod gauge_values;
+mod metrics_source;
 mod owners;
-mod pass;
-mod shown;
+mod reconcile;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -23,14 +23,14 @@ use steersman_runtime::store::served;
 use steersman_runtime::telemetry::metrics::{Metrics, ReconcileResult};
 use tokio_util::sync::CancellationToken;
 
-use self::alarm::Alarm;
+use self::debouncer::Debouncer;
 use crate::installation::Installation;
 use crate::resource::custom_resource;
 use crate::variant::metrics::Gauges;
-use crate::variant::observe::{self as observed, Fleet, MANAGER, News};
+use crate::variant::observe::{self as observed, Fleet, MANAGER, Trigger};
 
-pub use alarm::Rhythm;
-pub use pass::Passed;
+pub use debouncer::DebounceConfig;
+pub use reconcile::FleetOutcome;
 
 /// Permissions that the controller needs in every namespace.
 pub fn rules() -> Vec<Rule> {
@@ -40,23 +40,23 @@ pub fn rules() -> Vec<Rule> {
         names: vec![],
         verbs: &["update"],
         namespaced: true,
-        why: "say in its objects' status what it did",
+        why: "write the status of VariantAutoscalings",
     };
     [observed::rules(), vec![status]].concat()
 }
 
-pub struct Variants {
+pub struct FleetController {
     fleet: Fleet,
     server: Server,
     recorder: Recorder,
     metrics: Arc<Metrics>,
     gauges: Arc<Gauges>,
-    alarm: Alarm,
+    debouncer: Debouncer,
     /// Set once stored decisions are published. From then on, changes of objects update the gauges.
-    shown: OnceLock<()>,
+    published: OnceLock<()>,
     /// Set once all stores are synced. From then on, changes trigger a reconcile.
-    begun: OnceLock<()>,
-    kept: tokio::sync::Mutex<pass::Kept>,
+    synced: OnceLock<()>,
+    state: tokio::sync::Mutex<reconcile::ReconcileState>,
 }
 
 /// Dependencies of the controller.
@@ -69,34 +69,35 @@ pub struct FleetContext {
 }
 
 /// Runs until `stop`, and until the current reconcile has ended.
-pub async fn run(context: FleetContext, rhythm: Rhythm, stop: CancellationToken) {
+pub async fn run(context: FleetContext, debounce: DebounceConfig, stop: CancellationToken) {
     let resource = custom_resource(Api::Va);
     tokio::select! {
         () = stop.cancelled() => return,
         () = served::until_served(&context.controller.server, &resource) => {}
     }
-    let variants = Variants::new(&context, rhythm);
+    let controller = FleetController::new(&context, debounce);
     tracing::info!(controller = %Api::Va, "controller started");
-    let followed = stop.run_until_cancelled(variants.fleet.follow(&variants.server, |news| variants.hear(news)));
-    tokio::join!(followed, variants.passes(&stop));
+    let watches =
+        stop.run_until_cancelled(controller.fleet.follow(&controller.server, |trigger| controller.on_trigger(trigger)));
+    tokio::join!(watches, controller.run_reconciles(&stop));
     tracing::info!(controller = %Api::Va, "controller stopped");
 }
 
-impl Variants {
-    pub fn new(context: &FleetContext, rhythm: Rhythm) -> Self {
+impl FleetController {
+    pub fn new(context: &FleetContext, debounce: DebounceConfig) -> Self {
         let FleetContext { controller, installation, options, gauges } = context;
         let fleet = Fleet::new(installation, options, &controller.scope);
-        gauges.speak_as(fleet.instance.clone());
+        gauges.set_instance(fleet.instance.clone());
         Self {
-            kept: tokio::sync::Mutex::new(pass::Kept::new(&fleet)),
+            state: tokio::sync::Mutex::new(reconcile::ReconcileState::new(&fleet)),
             fleet,
             server: controller.server.clone(),
             recorder: Recorder::new(controller.server.clone(), MANAGER, &controller.identity),
             metrics: controller.metrics.clone(),
             gauges: gauges.clone(),
-            alarm: Alarm::new(rhythm),
-            shown: OnceLock::new(),
-            begun: OnceLock::new(),
+            debouncer: Debouncer::new(debounce),
+            published: OnceLock::new(),
+            synced: OnceLock::new(),
         }
     }
 
@@ -105,56 +106,62 @@ impl Variants {
         self.fleet.fill(&self.server).await
     }
 
-    async fn passes(&self, stop: &CancellationToken) {
+    async fn run_reconciles(&self, stop: &CancellationToken) {
         // Stored decisions are published before all stores are synced, so that an HPA does not lose its series because
         // another kind cannot be listed.
-        if stop.run_until_cancelled(self.fleet.shown()).await.is_none() {
+        if stop.run_until_cancelled(self.fleet.wait_for_variants()).await.is_none() {
             return;
         }
         self.republish();
-        self.shown.get_or_init(|| ());
-        if stop.run_until_cancelled(self.fleet.synced()).await.is_none() {
+        self.published.get_or_init(|| ());
+        if stop.run_until_cancelled(self.fleet.wait_for_all()).await.is_none() {
             return;
         }
-        self.fleet.note_excluded(None);
-        self.begun.get_or_init(|| ());
+        self.fleet.collect_excluded(None);
+        self.synced.get_or_init(|| ());
         let mut failures = 0;
         // An empty fleet needs no first reconcile.
-        let mut due = (self.count().0 > 0 || self.fleet.has_untold()).then(Instant::now);
-        while stop.run_until_cancelled(self.alarm.next(due)).await.is_some() {
+        let mut due = (self.count().0 > 0 || self.fleet.has_pending_exclusions()).then(Instant::now);
+        while stop.run_until_cancelled(self.debouncer.wait(due)).await.is_some() {
             let began = Instant::now();
-            let passed = self.pass().await;
-            let result = match &passed {
-                Passed { failed: 0, overtaken: 0, .. } => ReconcileResult::Success,
-                Passed { failed: 0, .. } => ReconcileResult::RequeueAfter,
+            let outcome = self.reconcile().await;
+            let result = match &outcome {
+                FleetOutcome { failed: 0, conflicts: 0, .. } => ReconcileResult::Success,
+                FleetOutcome { failed: 0, .. } => ReconcileResult::RequeueAfter,
                 _ => ReconcileResult::Error,
             };
             self.metrics.reconciled(Api::Va.short_name(), result, began.elapsed());
             failures = if result == ReconcileResult::Success { 0 } else { failures + 1 };
-            due = again_in(&passed, failures).map(|wait| Instant::now() + wait);
+            due = next_delay(&outcome, failures).map(|wait| Instant::now() + wait);
         }
     }
 
-    fn hear(&self, news: News) {
-        match &news {
+    fn on_trigger(&self, trigger: Trigger) {
+        match &trigger {
             // Gauges are removed at once, not in the next reconcile: an HPA must not follow a deleted object, and in an
             // excluded namespace another operator may publish the same series, which would be added up.
-            News::Gone(object) => self.gauges.forget(object),
-            News::Namespace(name) if self.fleet.is_excluded(name) => self.gauges.forget_all_of(name),
-            News::Variant(_) | News::Map(_) | News::Target(_) | News::Namespace(_) => {}
+            Trigger::VariantDeleted(object) => self.gauges.remove(object),
+            Trigger::NamespaceChanged(name) if self.fleet.is_excluded(name) => self.gauges.remove_namespace(name),
+            Trigger::VariantChanged(_)
+            | Trigger::ConfigMapChanged(_)
+            | Trigger::TargetChanged(_)
+            | Trigger::NamespaceChanged(_) => {}
         }
-        if self.begun.get().is_none() {
+        if self.synced.get().is_none() {
             // The first reconcile covers all changes before it, but it may be far off.
-            if self.shown.get().is_some() {
-                self.reshow(&news);
+            if self.published.get().is_some() {
+                self.update_gauges(&trigger);
             }
             return;
         }
-        match news {
-            News::Map(map) => return self.map_changed(&map.name),
-            News::Gone(_) | News::Variant(_) | News::Target(_) | News::Namespace(_) => {}
+        match trigger {
+            Trigger::ConfigMapChanged(map) => return self.map_changed(&map.name),
+            Trigger::VariantDeleted(_)
+            | Trigger::VariantChanged(_)
+            | Trigger::TargetChanged(_)
+            | Trigger::NamespaceChanged(_) => {}
         }
-        self.alarm.wake();
+        self.debouncer.trigger();
     }
 
     /// Logs each change; all of them cause one reconcile.
@@ -167,7 +174,7 @@ impl Variants {
                     trigger = first,
                     "ConfigMap changed, triggering global reconciliation"
                 );
-                self.alarm.wake();
+                self.debouncer.trigger();
             }
             _ => {
                 tracing::info!(configMap = name, "No VariantAutoscalings found, skipping ConfigMap reconciliation");
@@ -187,20 +194,20 @@ impl Variants {
 }
 
 /// Time until the next reconcile. `None` if only a change causes one.
-fn again_in(passed: &Passed, failures: u32) -> Option<Duration> {
-    let interval = Duration::try_from(passed.interval).unwrap_or(Duration::from_secs(60));
+fn next_delay(outcome: &FleetOutcome, failures: u32) -> Option<Duration> {
+    let interval = Duration::try_from(outcome.interval).unwrap_or(Duration::from_secs(60));
     if failures > 0 {
         return Some(interval.min(retry_delay(failures)));
     }
-    match passed {
-        Passed { decided: 0, unreadable: 0, .. } => None,
-        Passed { decided: 0, .. } => Some(RECHECK_INTERVAL),
+    match outcome {
+        FleetOutcome { decided: 0, undecodable: 0, .. } => None,
+        FleetOutcome { decided: 0, .. } => Some(RECHECK_INTERVAL),
         _ => Some(interval),
     }
 }
 
 /// A controller that lost the lease is dropped at any point, and its gauges must not be scraped any longer.
-impl Drop for Variants {
+impl Drop for FleetController {
     fn drop(&mut self) {
         self.gauges.clear();
     }
@@ -218,13 +225,13 @@ mod tests {
     use super::*;
 
     /// A controller whose API calls all fail.
-    fn variants() -> Variants {
-        let nobody = tower::service_fn(|_: http::Request<Body>| async {
-            Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
+    fn controller() -> FleetController {
+        let failing = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::other("no API server"))
         });
         let (metrics, gauges) = Metrics::new(Timestamp::UNIX_EPOCH, |_| Arc::new(Gauges::default()));
         let controller = ControllerContext {
-            server: Server::new(Client::new(nobody, "default"), String::new(), Duration::ZERO),
+            server: Server::new(Client::new(failing, "default"), String::new(), Duration::ZERO),
             scope: Scope::Cluster,
             identity: "test".to_owned(),
             metrics: Arc::new(metrics),
@@ -235,7 +242,7 @@ mod tests {
             options: observed::Options::default(),
             gauges,
         };
-        Variants::new(&context, Rhythm::default())
+        FleetController::new(&context, DebounceConfig::default())
     }
 
     fn stored(namespace: &str, target: &str) -> serde_json::Value {
@@ -247,65 +254,65 @@ mod tests {
     /// The metrics must not wait for the next reconcile, which may start late or take long.
     #[tokio::test]
     async fn excluded_namespace_hides_its_metrics_at_once() {
-        for begun in [false, true] {
-            let variants = variants();
-            variants.fleet.put_variant(&stored("n", "decode"));
-            variants.fleet.put_variant(&stored("other", "decode"));
-            variants.republish();
-            variants.shown.get_or_init(|| ());
-            if begun {
-                variants.begun.get_or_init(|| ());
+        for synced in [false, true] {
+            let controller = controller();
+            controller.fleet.put_variant(&stored("n", "decode"));
+            controller.fleet.put_variant(&stored("other", "decode"));
+            controller.republish();
+            controller.published.get_or_init(|| ());
+            if synced {
+                controller.synced.get_or_init(|| ());
             }
-            let shown = |namespace: &str| variants.gauges.shown(&NamespacedName::new(namespace, "v")).is_some();
+            let is_published = |namespace: &str| controller.gauges.get(&NamespacedName::new(namespace, "v")).is_some();
             let mark = |value: &str| {
                 let marked = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: value } } });
-                variants.fleet.put_namespace(&marked);
-                variants.hear(News::Namespace("n".to_owned()));
+                controller.fleet.put_namespace(&marked);
+                controller.on_trigger(Trigger::NamespaceChanged("n".to_owned()));
             };
-            assert!(shown("n") && shown("other"));
+            assert!(is_published("n") && is_published("other"));
             mark("true");
-            assert!(!shown("n") && shown("other"), "begun: {begun}");
+            assert!(!is_published("n") && is_published("other"), "synced: {synced}");
             mark("false");
-            assert_eq!(shown("n"), !begun, "what was decided before, or by the next pass");
-            assert!(shown("other"));
+            assert_eq!(is_published("n"), !synced, "after the sync, the next reconcile publishes it");
+            assert!(is_published("other"));
         }
     }
 
     #[tokio::test]
     async fn changed_object_is_hidden_before_first_reconcile() {
-        let variants = variants();
-        variants.fleet.put_variant(&stored("n", "decode"));
-        let news = News::Variant(NamespacedName::new("n", "v"));
-        let target = || variants.gauges.shown(&NamespacedName::new("n", "v")).map(|shown| shown.target_name);
-        variants.hear(news.clone());
-        assert_eq!(target(), None, "it is not known yet who is acted on");
-        variants.republish();
-        variants.shown.get_or_init(|| ());
+        let controller = controller();
+        controller.fleet.put_variant(&stored("n", "decode"));
+        let trigger = Trigger::VariantChanged(NamespacedName::new("n", "v"));
+        let target = || controller.gauges.get(&NamespacedName::new("n", "v")).map(|values| values.target_name);
+        controller.on_trigger(trigger.clone());
+        assert_eq!(target(), None, "the excluded namespaces are not known yet");
+        controller.republish();
+        controller.published.get_or_init(|| ());
         assert_eq!(target().as_deref(), Some("decode"));
         let mut moved = stored("n", "prefill");
-        let told = json!({ "type": "TargetResolved", "status": "True", "reason": "TargetFound",
+        let condition = json!({ "type": "TargetResolved", "status": "True", "reason": "TargetFound",
             "message": "Scale target Deployment decode found", "lastTransitionTime": "2026-11-16T00:00:00Z" });
-        moved["status"]["conditions"] = json!([told]);
-        variants.fleet.put_variant(&moved);
-        variants.hear(news);
-        assert_eq!(target(), None, "nothing was decided for that one");
+        moved["status"]["conditions"] = json!([condition]);
+        controller.fleet.put_variant(&moved);
+        controller.on_trigger(trigger);
+        assert_eq!(target(), None, "there is no decision for the new scale target");
     }
 
     #[test]
-    fn unreadable_objects_are_requeued() {
+    fn undecodable_objects_are_requeued() {
         let interval = SignedDuration::from_secs(30);
-        for (decided, unreadable, failures, expected) in [
+        for (decided, undecodable, failures, expected) in [
             (0, 0, 0, None),
             (1, 0, 0, Some(Duration::from_secs(30))),
             (1, 1, 0, Some(Duration::from_secs(30))),
             (0, 1, 0, Some(RECHECK_INTERVAL)),
             (0, 0, 20, Some(Duration::from_secs(30))),
         ] {
-            let passed = Passed { decided, unreadable, interval, ..Passed::default() };
+            let outcome = FleetOutcome { decided, undecodable, interval, ..FleetOutcome::default() };
             assert_eq!(
-                again_in(&passed, failures),
+                next_delay(&outcome, failures),
                 expected,
-                "{decided} decided, {unreadable} unreadable, {failures} failures"
+                "{decided} decided, {undecodable} undecodable, {failures} failures"
             );
         }
     }

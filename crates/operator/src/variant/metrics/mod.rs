@@ -17,15 +17,15 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::leader::Fence;
 
-pub use self::steps::Step;
+pub use self::steps::ReconcileStep;
 use self::steps::Steps;
 
 /// Limit of a label value in bytes.
-const LONGEST_LABEL: usize = 128;
+const MAX_LABEL_BYTES: usize = 128;
 
 /// Gauge values of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct GaugeValues {
     pub target_name: String,
     pub target_kind: String,
     pub accelerator: String,
@@ -34,12 +34,12 @@ pub struct Shown {
     pub current: i32,
     /// The stage that determined the number.
     pub reason: &'static str,
-    pub conflict: Option<Resolution>,
+    pub conflict: Option<ConflictResolution>,
 }
 
 /// Resolution of a conflict over a scale target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolution {
+pub enum ConflictResolution {
     /// The object decides; the number counts all objects of the conflict.
     Winner(usize),
     Suppressed,
@@ -47,40 +47,40 @@ pub enum Resolution {
 
 #[derive(Debug, Default)]
 pub struct Gauges {
-    state: Mutex<State>,
+    state: Mutex<GaugeState>,
     steps: Steps,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GaugeState {
     instance: Option<String>,
-    shown: BTreeMap<NamespacedName, Shown>,
+    values: BTreeMap<NamespacedName, GaugeValues>,
     /// Number of changes, by direction and reason.
     scaled: BTreeMap<NamespacedName, BTreeMap<(&'static str, &'static str), u64>>,
     decided: u64,
     written: u64,
-    passed: Option<Timestamp>,
+    reconciled: Option<Timestamp>,
     /// Closed while this replica does not lead.
     fence: Option<Fence>,
 }
 
 impl Gauges {
     /// Sets the label of the operator instance.
-    pub fn speak_as(&self, instance: Option<String>) {
+    pub fn set_instance(&self, instance: Option<String>) {
         self.lock().instance = instance;
     }
 
     /// Hides all series while the fence is closed, so that a leader that was paused publishes nothing even before it
     /// notices that it lost the lease.
-    pub fn speak_while(&self, fence: &Fence) {
+    pub fn set_fence(&self, fence: &Fence) {
         self.lock().fence = Some(fence.clone());
     }
 
     /// Replaces all values.
-    pub fn publish(&self, shown: BTreeMap<NamespacedName, Shown>) {
+    pub fn publish(&self, values: BTreeMap<NamespacedName, GaugeValues>) {
         let mut state = self.lock();
-        let State { shown: before, scaled, .. } = &mut *state;
-        for (key, now) in &shown {
+        let GaugeState { values: before, scaled, .. } = &mut *state;
+        for (key, now) in &values {
             let from = before.get(key).and_then(|before| before.desired);
             let (Some(from), Some(to)) = (from, now.desired) else { continue };
             if from != to {
@@ -88,83 +88,83 @@ impl Gauges {
                 *scaled.entry(key.clone()).or_default().entry((direction, now.reason)).or_default() += 1;
             }
         }
-        scaled.retain(|key, _| shown.contains_key(key));
-        state.shown = shown;
+        scaled.retain(|key, _| values.contains_key(key));
+        state.values = values;
     }
 
-    pub fn shown(&self, key: &NamespacedName) -> Option<Shown> {
-        self.lock().shown.get(key).cloned()
+    pub fn get(&self, key: &NamespacedName) -> Option<GaugeValues> {
+        self.lock().values.get(key).cloned()
     }
 
     /// Replaces the values of one object. `None` removes them.
-    pub fn show(&self, key: NamespacedName, shown: Option<Shown>) {
-        match shown {
-            Some(shown) => drop(self.lock().shown.insert(key, shown)),
-            None => self.forget(&key),
+    pub fn set(&self, key: NamespacedName, values: Option<GaugeValues>) {
+        match values {
+            Some(values) => drop(self.lock().values.insert(key, values)),
+            None => self.remove(&key),
         }
     }
 
     /// Removes the series of an excluded namespace.
-    pub fn forget_all_of(&self, namespace: &str) {
+    pub fn remove_namespace(&self, namespace: &str) {
         let mut state = self.lock();
-        state.shown.retain(|key, _| key.namespace != namespace);
+        state.values.retain(|key, _| key.namespace != namespace);
         state.scaled.retain(|key, _| key.namespace != namespace);
     }
 
     /// Removes the series of a deleted object.
-    pub fn forget(&self, key: &NamespacedName) {
+    pub fn remove(&self, key: &NamespacedName) {
         let mut state = self.lock();
-        state.shown.remove(key);
+        state.values.remove(key);
         state.scaled.remove(key);
     }
 
-    pub fn passed(&self, decided: usize, written: usize, at: Timestamp) {
+    pub fn reconciled(&self, decided: usize, written: usize, at: Timestamp) {
         let mut state = self.lock();
         state.decided += decided as u64;
         state.written += written as u64;
-        state.passed = Some(at);
+        state.reconciled = Some(at);
     }
 
-    pub fn step(&self, step: Step, took: Duration) {
+    pub fn step(&self, step: ReconcileStep, took: Duration) {
         self.steps.took(step, took);
     }
 
     /// Removes all series. A standby publishes none, because two series of one object would be added up.
     pub fn clear(&self) {
         let mut state = self.lock();
-        state.shown.clear();
+        state.values.clear();
         state.scaled.clear();
-        state.passed = None;
+        state.reconciled = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GaugeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-type Labels = Vec<(&'static str, String)>;
+type MetricLabels = Vec<(&'static str, String)>;
 
-impl State {
-    fn labels(&self, key: &NamespacedName, shown: &Shown) -> Labels {
+impl GaugeState {
+    fn labels(&self, key: &NamespacedName, values: &GaugeValues) -> MetricLabels {
         let mut labels = vec![
-            ("target_name", label(&shown.target_name)),
-            ("target_kind", label(&shown.target_kind)),
+            ("target_name", label(&values.target_name)),
+            ("target_kind", label(&values.target_kind)),
             ("variant_name", label(&key.name)),
             ("namespace", label(&key.namespace)),
-            ("accelerator_type", label(&shown.accelerator)),
+            ("accelerator_type", label(&values.accelerator)),
         ];
         labels.extend(self.instance.iter().map(|instance| ("controller_instance", label(instance))));
         labels
     }
 
-    fn visible(&self) -> impl Iterator<Item = (&NamespacedName, &Shown)> {
+    fn visible(&self) -> impl Iterator<Item = (&NamespacedName, &GaugeValues)> {
         let leads = self.fence.as_ref().is_none_or(Fence::is_open);
-        self.shown.iter().filter(move |_| leads)
+        self.values.iter().filter(move |_| leads)
     }
 
-    fn decided(&self) -> impl Iterator<Item = (Labels, &Shown, i32)> {
-        let numbers = self.visible().filter_map(|(key, shown)| Some((key, shown, shown.desired?)));
-        numbers.map(|(key, shown, desired)| (self.labels(key, shown), shown, desired))
+    fn decided(&self) -> impl Iterator<Item = (MetricLabels, &GaugeValues, i32)> {
+        let numbers = self.visible().filter_map(|(key, values)| Some((key, values, values.desired?)));
+        numbers.map(|(key, values, desired)| (self.labels(key, values), values, desired))
     }
 }
 
@@ -172,7 +172,7 @@ impl State {
 fn label(value: &str) -> String {
     match value.trim() {
         "" => "unknown".to_owned(),
-        value => value[..value.floor_char_boundary(LONGEST_LABEL)].to_owned(),
+        value => value[..value.floor_char_boundary(MAX_LABEL_BYTES)].to_owned(),
     }
 }
 
@@ -192,58 +192,58 @@ impl Collector for Gauges {
         }
         let help = "Current number of replicas for each scale target";
         let mut metric = encoder.encode_descriptor("wva_current_replicas", help, None, gauge)?;
-        for (labels, shown, _) in state.decided() {
-            ConstGauge::new(i64::from(shown.current)).encode(metric.encode_family(&labels)?)?;
+        for (labels, values, _) in state.decided() {
+            ConstGauge::new(i64::from(values.current)).encode(metric.encode_family(&labels)?)?;
         }
         let help = "Ratio of the desired number of replicas and the current number of replicas for each scale target";
         let mut metric = encoder.encode_descriptor("wva_desired_ratio", help, None, gauge)?;
-        for (labels, shown, desired) in state.decided() {
-            ConstGauge::new(ratio(desired, shown.current)).encode(metric.encode_family(&labels)?)?;
+        for (labels, values, desired) in state.decided() {
+            ConstGauge::new(ratio(desired, values.current)).encode(metric.encode_family(&labels)?)?;
         }
         encode_scaled(&state, &mut encoder)?;
         encode_conflicts(&state, &mut encoder)?;
         self.steps.encode(&mut encoder)?;
-        encode_passes(&state, &mut encoder)
+        encode_reconciles(&state, &mut encoder)
     }
 }
 
-fn encode_scaled(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn encode_scaled(state: &GaugeState, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Total number of replica scaling operations";
     let mut metric = encoder.encode_descriptor("wva_replica_scaling", help, None, MetricType::Counter)?;
-    for (key, shown) in state.visible() {
+    for (key, values) in state.visible() {
         let Some(counts) = state.scaled.get(key) else { continue };
         for ((direction, reason), count) in counts {
             let own = [("direction", (*direction).to_owned()), ("reason", (*reason).to_owned())];
-            let labels: Labels = state.labels(key, shown).into_iter().chain(own).collect();
+            let labels: MetricLabels = state.labels(key, values).into_iter().chain(own).collect();
             ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
         }
     }
     Ok(())
 }
 
-fn encode_conflicts(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let contested = || state.visible().filter_map(|(key, shown)| Some((key, shown, shown.conflict?)));
-    let deployment = |shown: &Shown| ("deployment", label(&shown.target_name));
-    let help = "Number of objects that want to decide on one workload";
+fn encode_conflicts(state: &GaugeState, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let contested = || state.visible().filter_map(|(key, values)| Some((key, values, values.conflict?)));
+    let deployment = |values: &GaugeValues| ("deployment", label(&values.target_name));
+    let help = "Number of VariantAutoscalings with the same scale target";
     let mut metric =
         encoder.encode_descriptor("wva_deployment_target_conflicts_total", help, None, MetricType::Gauge)?;
-    for (key, shown, resolution) in contested() {
-        if let Resolution::Winner(rivals) = resolution {
-            let labels = vec![deployment(shown), ("namespace", label(&key.namespace))];
+    for (key, values, resolution) in contested() {
+        if let ConflictResolution::Winner(rivals) = resolution {
+            let labels = vec![deployment(values), ("namespace", label(&key.namespace))];
             ConstGauge::new(i64::try_from(rivals).unwrap_or(i64::MAX)).encode(metric.encode_family(&labels)?)?;
         }
     }
-    let help = "Which of the objects that want to decide on one workload does: 1 it does, 0 it does not";
+    let help = "Whether a VariantAutoscaling decides for a scale target that several have: 1 yes, 0 no";
     let mut metric = encoder.encode_descriptor("wva_conflict_resolution_status", help, None, MetricType::Gauge)?;
-    for (key, shown, resolution) in contested() {
+    for (key, values, resolution) in contested() {
         let (word, value) = match resolution {
-            Resolution::Winner(_) => ("winner", 1_i64),
-            Resolution::Suppressed => ("suppressed", 0),
+            ConflictResolution::Winner(_) => ("winner", 1_i64),
+            ConflictResolution::Suppressed => ("suppressed", 0),
         };
         let labels = vec![
             ("variant_name", label(&key.name)),
             ("namespace", label(&key.namespace)),
-            deployment(shown),
+            deployment(values),
             ("resolution", word.to_owned()),
         ];
         ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
@@ -253,18 +253,18 @@ fn encode_conflicts(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::
 
 /// Cost and time of reconciles. The status of a settled object does not change, so it cannot show that reconciles still
 /// happen.
-fn encode_passes(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "VariantAutoscalings that reconciles of the fleet have decided on, each counted in each reconcile";
+fn encode_reconciles(state: &GaugeState, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "VariantAutoscalings decided; each counts once per reconcile";
     let metric = encoder.encode_descriptor("steersman_fleet_decisions", help, None, MetricType::Counter)?;
     ConstCounter::new(state.decided).encode(metric)?;
-    let help = "Statuses of VariantAutoscalings that were written";
+    let help = "Statuses of VariantAutoscalings written";
     let metric = encoder.encode_descriptor("steersman_fleet_status_writes", help, None, MetricType::Counter)?;
     ConstCounter::new(state.written).encode(metric)?;
-    let Some(passed) = state.passed else { return Ok(()) };
+    let Some(reconciled) = state.reconciled else { return Ok(()) };
     let help = "Time at which the last reconcile of the fleet ended, in seconds since 1970";
     let metric =
         encoder.encode_descriptor("steersman_fleet_last_reconcile_timestamp_seconds", help, None, MetricType::Gauge)?;
-    ConstGauge::new(passed.as_duration().as_secs_f64()).encode(metric)
+    ConstGauge::new(reconciled.as_duration().as_secs_f64()).encode(metric)
 }
 
 #[cfg(test)]
@@ -287,8 +287,8 @@ mod tests {
         metrics.text().unwrap()
     }
 
-    fn one(desired: i32, current: i32) -> BTreeMap<NamespacedName, Shown> {
-        let shown = Shown {
+    fn one(desired: i32, current: i32) -> BTreeMap<NamespacedName, GaugeValues> {
+        let values = GaugeValues {
             target_name: "llama-decode".to_owned(),
             target_kind: "Deployment".to_owned(),
             accelerator: "A100".to_owned(),
@@ -297,7 +297,7 @@ mod tests {
             reason: "solver",
             conflict: None,
         };
-        BTreeMap::from([(NamespacedName::new("team-a", "llama"), shown)])
+        BTreeMap::from([(NamespacedName::new("team-a", "llama"), values)])
     }
 
     const LABELS: &str = "target_name=\"llama-decode\",target_kind=\"Deployment\",variant_name=\"llama\",\
@@ -308,16 +308,16 @@ mod tests {
         let (metrics, gauges) = registered();
         gauges.publish(one(2, 4));
         gauges.publish(one(5, 2));
-        let shown = text(&metrics);
+        let exported = text(&metrics);
         for line in [
             format!("wva_desired_replicas{{{LABELS}}} 5"),
             format!("wva_current_replicas{{{LABELS}}} 2"),
             format!("wva_desired_ratio{{{LABELS}}} 2.5"),
             format!("wva_replica_scaling_total{{{LABELS},direction=\"up\",reason=\"solver\"}} 1"),
         ] {
-            assert!(shown.lines().any(|known| known == line), "{line} in\n{shown}");
+            assert!(exported.lines().any(|known| known == line), "{line} in\n{exported}");
         }
-        gauges.forget(&NamespacedName::new("team-a", "llama"));
+        gauges.remove(&NamespacedName::new("team-a", "llama"));
         assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
         gauges.publish(one(5, 2));
         gauges.publish(BTreeMap::new());
@@ -331,7 +331,7 @@ mod tests {
         gauges.publish(one(5, 4));
         let fence = Fence::default();
         fence.open_until(std::time::Instant::now() + std::time::Duration::from_secs(3600));
-        gauges.speak_while(&fence);
+        gauges.set_fence(&fence);
         assert!(text(&metrics).contains("wva_desired_replicas{"));
         fence.close();
         assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
@@ -340,17 +340,17 @@ mod tests {
     #[test]
     fn reconcile_steps_are_measured_separately() {
         let (metrics, gauges) = registered();
-        gauges.step(Step::Decide, Duration::from_millis(3));
-        gauges.step(Step::Decide, Duration::from_millis(30));
-        gauges.step(Step::Ask, Duration::from_secs(2));
-        let shown = text(&metrics);
+        gauges.step(ReconcileStep::Decide, Duration::from_millis(3));
+        gauges.step(ReconcileStep::Decide, Duration::from_millis(30));
+        gauges.step(ReconcileStep::Ask, Duration::from_secs(2));
+        let exported = text(&metrics);
         for line in [
             "# TYPE steersman_fleet_step_seconds histogram",
             "steersman_fleet_step_seconds_count{step=\"decide\"} 2",
             "steersman_fleet_step_seconds_bucket{le=\"0.005\",step=\"decide\"} 1",
             "steersman_fleet_step_seconds_sum{step=\"ask\"} 2.0",
         ] {
-            assert!(shown.lines().any(|known| known == line), "{line} in\n{shown}");
+            assert!(exported.lines().any(|known| known == line), "{line} in\n{exported}");
         }
     }
 
@@ -372,21 +372,21 @@ mod tests {
     #[test]
     fn scale_target_conflict_is_published() {
         let (metrics, gauges) = registered();
-        let mut shown = one(2, 2);
-        let winner = shown.values_mut().next().unwrap();
-        winner.conflict = Some(Resolution::Winner(2));
-        let loser = Shown { desired: None, conflict: Some(Resolution::Suppressed), ..winner.clone() };
-        shown.insert(NamespacedName::new("team-a", "late"), loser);
-        gauges.publish(shown);
-        gauges.speak_as(Some("blue".to_owned()));
-        let shown = text(&metrics);
+        let mut values = one(2, 2);
+        let winner = values.values_mut().next().unwrap();
+        winner.conflict = Some(ConflictResolution::Winner(2));
+        let loser = GaugeValues { desired: None, conflict: Some(ConflictResolution::Suppressed), ..winner.clone() };
+        values.insert(NamespacedName::new("team-a", "late"), loser);
+        gauges.publish(values);
+        gauges.set_instance(Some("blue".to_owned()));
+        let exported = text(&metrics);
         for line in [
             "wva_deployment_target_conflicts_total{deployment=\"llama-decode\",namespace=\"team-a\"} 2",
             "wva_conflict_resolution_status{variant_name=\"late\",namespace=\"team-a\",deployment=\"llama-decode\",resolution=\"suppressed\"} 0",
         ] {
-            assert!(shown.lines().any(|known| known == line), "{line} in\n{shown}");
+            assert!(exported.lines().any(|known| known == line), "{line} in\n{exported}");
         }
-        assert_eq!(shown.matches("wva_desired_replicas{").count(), 1, "{shown}");
-        assert!(shown.contains("accelerator_type=\"A100\",controller_instance=\"blue\"}"), "{shown}");
+        assert_eq!(exported.matches("wva_desired_replicas{").count(), 1, "{exported}");
+        assert!(exported.contains("accelerator_type=\"A100\",controller_instance=\"blue\"}"), "{exported}");
     }
 }

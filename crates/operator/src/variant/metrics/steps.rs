@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 /// The steps of a reconcile. Waiting is separated from computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum ReconcileStep {
     /// Reading the stores.
     Gather,
     /// Waiting for Prometheus and for objects that are not watched, and reading the answers.
@@ -23,7 +23,7 @@ pub enum Step {
     Write,
 }
 
-impl EncodeLabelValue for Step {
+impl EncodeLabelValue for ReconcileStep {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
         let word = match self {
             Self::Gather => "gather",
@@ -37,15 +37,15 @@ impl EncodeLabelValue for Step {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Part {
-    step: Step,
+struct StepLabels {
+    step: ReconcileStep,
 }
 
 /// Buckets: from reading the stores of ten objects to a query of Prometheus at its time limit.
 const STEP_SECONDS: [f64; 10] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
 
 #[derive(Debug)]
-pub struct Steps(Family<Part, Histogram, fn() -> Histogram>);
+pub struct Steps(Family<StepLabels, Histogram, fn() -> Histogram>);
 
 impl Default for Steps {
     fn default() -> Self {
@@ -54,13 +54,13 @@ impl Default for Steps {
 }
 
 impl Steps {
-    pub fn took(&self, step: Step, took: Duration) {
-        self.0.get_or_create(&Part { step }).observe(took.as_secs_f64());
+    pub fn took(&self, step: ReconcileStep, took: Duration) {
+        self.0.get_or_create(&StepLabels { step }).observe(took.as_secs_f64());
     }
 
     pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "How long the parts of passes over the fleet take: gather, decide and report are computing, ask and \
-                    write are waiting for others";
+        let help = "Duration of the steps of a reconcile of the fleet: gather, decide and report are computing, ask and write \
+                    are waiting for Prometheus and the API server";
         let metric = encoder.encode_descriptor("steersman_fleet_step_seconds", help, None, MetricType::Histogram)?;
         self.0.encode(metric)
     }

@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 
-use steersman_plan::variant::VariantSeen;
+use steersman_plan::variant::ObservedVariant;
 use steersman_reconcile::NamespacedName;
 
 use super::Fleet;
-use super::look::Stamp;
-use super::maps::Marks;
+use super::config_maps::NamespaceMarks;
+use super::snapshot::ObservedVersion;
 use steersman_runtime::store::Change;
 
 impl Fleet {
@@ -22,47 +22,52 @@ impl Fleet {
 
     /// Collects objects of one namespace, or at the start of all. If the namespace was excluded just now, an object
     /// without a status is included, because its first status may be on its way.
-    pub fn note_excluded(&self, only: Option<&str>) {
+    pub fn collect_excluded(&self, only: Option<&str>) {
         let excluded = self.excluded();
-        let mut places = Vec::new();
+        let mut keys = Vec::new();
         self.variants.each(|namespace, name, variant| {
             let here = excluded.contains(namespace) && only.is_none_or(|only| only == namespace);
-            let decided = || variant.seen.as_ref().is_ok_and(|seen| seen.status.is_some());
+            let decided = || variant.variant.as_ref().is_ok_and(|variant| variant.status.is_some());
             if here && self.is_ours(variant) && (only.is_some() || decided()) {
-                places.push(NamespacedName::new(namespace, name));
+                keys.push(NamespacedName::new(namespace, name));
             }
         });
-        self.lock_untold().extend(places);
+        self.lock_exclusions().extend(keys);
     }
 
-    pub(super) fn marks_changed(&self, change: &Change<Marks>) {
-        let excluded = |marks: Option<&Marks>| marks.is_some_and(|marks| marks.excluded);
+    pub(super) fn marks_changed(&self, change: &Change<NamespaceMarks>) {
+        let excluded = |marks: Option<&NamespaceMarks>| marks.is_some_and(|marks| marks.excluded);
         if excluded(change.after.as_ref()) && !excluded(change.before.as_ref()) {
-            self.note_excluded(Some(&change.object.name));
+            self.collect_excluded(Some(&change.object.name));
         }
     }
 
-    pub fn has_untold(&self) -> bool {
-        !self.lock_untold().is_empty()
+    pub fn has_pending_exclusions(&self) -> bool {
+        !self.lock_exclusions().is_empty()
     }
 
     /// Takes the collected objects in their current state. Those that could not be written are returned by `back`.
-    pub fn untold(&self) -> Vec<(VariantSeen, Stamp)> {
-        let places = std::mem::take(&mut *self.lock_untold());
-        let now = |place: NamespacedName| {
-            let variant =
-                self.variants.get(&place).filter(|known| self.is_excluded(&place.namespace) && self.is_ours(known))?;
-            let stamp = Stamp { uid: variant.uid, version: variant.version, strange: variant.strange, target: None };
-            Some((variant.seen.ok()?, stamp))
+    pub fn pending_exclusions(&self) -> Vec<(ObservedVariant, ObservedVersion)> {
+        let keys = std::mem::take(&mut *self.lock_exclusions());
+        let now = |key: NamespacedName| {
+            let record =
+                self.variants.get(&key).filter(|known| self.is_excluded(&key.namespace) && self.is_ours(known))?;
+            let version = ObservedVersion {
+                uid: record.uid,
+                version: record.version,
+                unknown_status: record.unknown_status,
+                target: None,
+            };
+            Some((record.variant.ok()?, version))
         };
-        places.into_iter().filter_map(now).collect()
+        keys.into_iter().filter_map(now).collect()
     }
 
-    fn lock_untold(&self) -> MutexGuard<'_, BTreeSet<NamespacedName>> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_exclusions(&self) -> MutexGuard<'_, BTreeSet<NamespacedName>> {
+        self.pending_exclusions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn back(&self, seen: &VariantSeen) {
-        self.lock_untold().insert(seen.key.clone());
+    pub fn retry_exclusion(&self, variant: &ObservedVariant) {
+        self.lock_exclusions().insert(variant.key.clone());
     }
 }

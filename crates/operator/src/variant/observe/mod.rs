@@ -1,18 +1,18 @@
 //! Watches the fleet (VariantAutoscalings, workloads, pods, settings), reports the changes that concern decisions, and takes
 //! snapshots of everything for reconciles.
 
+mod config_maps;
 mod excluded;
-mod look;
-mod maps;
-mod news;
 mod nodes;
-mod objects;
 mod owners;
-mod places;
+mod pod_assignment;
 mod pods;
 mod scales;
+mod snapshot;
 mod sync;
 mod targets;
+mod triggers;
+mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -34,22 +34,22 @@ use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::served::Optional;
 use steersman_runtime::store::{Change, Scope, Store};
 
-use self::maps::{Maps, Marks};
-use self::objects::Variant;
+use self::config_maps::{ConfigMaps, NamespaceMarks};
 use self::scales::Scales;
-use self::targets::{Way, Workload};
+use self::targets::{TargetKind, TargetRecord};
+use self::variants::VariantRecord;
 use crate::installation::Installation;
 use crate::resource::custom_resource;
-use crate::variant::prometheus::PodPlace;
+use crate::variant::prometheus::FleetPod;
 
-pub use look::{Look, Metering, Stamp};
-pub use news::News;
+pub use snapshot::{MetricsClient, ObservedFleet, ObservedVersion};
+pub use triggers::Trigger;
 
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/va";
 
 /// The namespace in which users of the Go operator have its ConfigMaps.
-const FORMER: &str = "workload-variant-autoscaler-system";
+const GO_OPERATOR_NAMESPACE: &str = "workload-variant-autoscaler-system";
 
 /// CRD of LeaderWorkerSets. One replica is a group of pods.
 pub const LEADER_WORKER_SETS: &str = "leaderworkersets.leaderworkerset.x-k8s.io";
@@ -60,18 +60,23 @@ const LEADER_WORKER_SET_API: Optional = Optional { group: GROUPS, version: "v1",
 pub fn rules() -> Vec<Rule> {
     let follow = |group, resource, why| Rule::namespaced(group, resource, &["get", "list", "watch"], why);
     let (group, variants) = (Family::Va.group(), Family::Va.plural());
-    let scaled = "see the workloads that VariantAutoscalings name";
-    let settings = "see which namespaces have settings of their own, and which are left alone";
+    let scaled = "read the scale targets of VariantAutoscalings";
+    let settings = "find namespaces with their own settings, and excluded namespaces";
     vec![
-        follow(group, variants, "follow the objects that it acts on"),
+        follow(group, variants, "watch VariantAutoscalings"),
         follow("apps", "deployments", scaled),
         follow("apps", "statefulsets", scaled),
         follow(GROUPS, "leaderworkersets", scaled),
-        Rule::namespaced(group, variants, &["patch"], "tie a VariantAutoscaling that asks for it to its workload"),
-        follow("", "pods", "know which pods' metrics are whose"),
+        Rule::namespaced(
+            group,
+            variants,
+            &["patch"],
+            "set the owner reference of a VariantAutoscaling that requests one",
+        ),
+        follow("", "pods", "assign the metrics of pods to scale targets"),
         follow("", "configmaps", "read the settings of VariantAutoscalings"),
         Rule::cluster("", "namespaces", &["list", "watch"], settings),
-        Rule::cluster("", "nodes", &["list"], "count the accelerators that replicas could run on"),
+        Rule::cluster("", "nodes", &["list"], "count accelerators for the GPU limiter"),
     ]
 }
 
@@ -99,17 +104,17 @@ pub struct Fleet {
     /// If set, only objects with this value of the instance label are ours.
     pub instance: Option<String>,
     node_selector: Option<String>,
-    pub variants: Store<Variant>,
-    deployments: Store<Workload>,
-    stateful_sets: Store<Workload>,
-    groups: Store<Workload>,
-    pods: Store<Arc<PodPlace>>,
-    owners: pods::Owners,
-    namespaces: Store<Marks>,
-    pub maps: Maps,
+    pub variants: Store<VariantRecord>,
+    deployments: Store<TargetRecord>,
+    stateful_sets: Store<TargetRecord>,
+    groups: Store<TargetRecord>,
+    pods: Store<Arc<FleetPod>>,
+    pod_names: pods::NameCache,
+    namespaces: Store<NamespaceMarks>,
+    pub config_maps: ConfigMaps,
     scales: Scales,
     /// Objects whose status does not report yet that their namespace is excluded.
-    untold: Mutex<BTreeSet<NamespacedName>>,
+    pending_exclusions: Mutex<BTreeSet<NamespacedName>>,
 }
 
 impl Fleet {
@@ -124,16 +129,20 @@ impl Fleet {
             stateful_sets: Store::default(),
             groups: Store::default(),
             pods: Store::default(),
-            owners: pods::Owners::default(),
+            pod_names: pods::NameCache::default(),
             namespaces: Store::default(),
-            maps: Maps::new(installation.config_namespaces(FORMER), options.environment.clone(), options.allow_http),
+            config_maps: ConfigMaps::new(
+                installation.config_namespaces(GO_OPERATOR_NAMESPACE),
+                options.environment.clone(),
+                options.allow_http,
+            ),
             scales: Scales::default(),
-            untold: Mutex::default(),
+            pending_exclusions: Mutex::default(),
         }
     }
 
     /// Follows everything for as long as it is polled.
-    pub async fn follow(&self, server: &Server, report: impl Fn(News)) {
+    pub async fn follow(&self, server: &Server, report: impl Fn(Trigger)) {
         let all = watcher::Config::default;
         let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
         let (variants, deployments, sets) =
@@ -144,22 +153,28 @@ impl Fleet {
             variant_api,
             &variants.kind,
             all(),
-            |object| Some(objects::variant(object)),
+            |object| Some(variants::variant(object)),
             |change| self.variant_changed(&change).into_iter().for_each(&report),
         );
-        let scaled = |way: Way| {
+        let scaled = |kind: TargetKind| {
             let report = &report;
-            move |change: Change<Workload>| self.target_changed(&way, &change).into_iter().for_each(report)
+            move |change: Change<TargetRecord>| self.target_changed(&kind, &change).into_iter().for_each(report)
         };
         let workload = targets::workload;
         tokio::join!(
             objects,
-            self.deployments.follow(api(&deployments), &deployments.kind, all(), workload, scaled(Way::Deployment)),
-            self.stateful_sets.follow(api(&sets), &sets.kind, all(), workload, scaled(Way::StatefulSet)),
-            self.follow_groups(server, scaled(Way::LeaderWorkerSet)),
-            self.pods.follow(api(&pods), &pods.kind, all(), |object| pods::pod(object, &self.owners), |_| ()),
+            self.deployments.follow(
+                api(&deployments),
+                &deployments.kind,
+                all(),
+                workload,
+                scaled(TargetKind::Deployment)
+            ),
+            self.stateful_sets.follow(api(&sets), &sets.kind, all(), workload, scaled(TargetKind::StatefulSet)),
+            self.follow_groups(server, scaled(TargetKind::LeaderWorkerSet)),
+            self.pods.follow(api(&pods), &pods.kind, all(), |object| pods::pod(object, &self.pod_names), |_| ()),
             self.follow_namespaces(server, &report),
-            self.follow_maps(server, &report),
+            self.follow_config_maps(server, &report),
         );
     }
 
@@ -167,7 +182,7 @@ impl Fleet {
         let all = ListParams::default();
         let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
         let variants = self.scope.api(server, &variant_resource());
-        self.variants.fill(server, variants, &all, |object| Some(objects::variant(object))).await?;
+        self.variants.fill(server, variants, &all, |object| Some(variants::variant(object))).await?;
         self.deployments.fill(server, api(&gvk_of::<Deployment>()), &all, targets::workload).await?;
         self.stateful_sets.fill(server, api(&gvk_of::<StatefulSet>()), &all, targets::workload).await?;
         let groups = self.scope.api(server, &groups());
@@ -177,26 +192,28 @@ impl Fleet {
             Err(error) => self.groups.failed(error.to_string()),
             Ok(()) => {}
         }
-        let pod = |object: &DynamicObject| pods::pod(object, &self.owners);
+        let pod = |object: &DynamicObject| pods::pod(object, &self.pod_names);
         self.pods.fill(server, api(&gvk_of::<Pod>()), &all, pod).await?;
         match &self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
-            Scope::Cluster => self.namespaces.fill(server, namespaces(server), &all, maps::marks).await?,
+            Scope::Cluster => self.namespaces.fill(server, namespaces(server), &all, config_maps::marks).await?,
         }
         let map = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
-        for (namespace, store) in &self.maps.own {
+        for (namespace, store) in &self.config_maps.own {
             let api = Api::namespaced_with(server.client.clone(), namespace, &map);
-            store.fill(server, api, &all, |object| self.maps.own_map(object)).await?;
+            store.fill(server, api, &all, |object| self.config_maps.own_map(object)).await?;
         }
-        for (name, store) in &self.maps.local {
+        for (name, store) in &self.config_maps.local {
             let named = ListParams::default().fields(&format!("metadata.name={name}"));
-            store.fill(server, self.scope.api(server, &map), &named, |object| self.maps.local_map(object)).await?;
+            store
+                .fill(server, self.scope.api(server, &map), &named, |object| self.config_maps.local_map(object))
+                .await?;
         }
-        self.note_excluded(None);
+        self.collect_excluded(None);
         Ok(())
     }
 
-    async fn follow_groups(&self, server: &Server, changed: impl Fn(Change<Workload>)) {
+    async fn follow_groups(&self, server: &Server, changed: impl Fn(Change<TargetRecord>)) {
         let resource = groups();
         let follow = || {
             let api = self.scope.api(server, &resource);
@@ -206,34 +223,36 @@ impl Fleet {
     }
 
     /// Labels and annotations of a namespace do not matter to an operator that is restricted to it.
-    async fn follow_namespaces(&self, server: &Server, report: &impl Fn(News)) {
+    async fn follow_namespaces(&self, server: &Server, report: &impl Fn(Trigger)) {
         match self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
             Scope::Cluster => {
-                let changed = |change: Change<Marks>| {
+                let changed = |change: Change<NamespaceMarks>| {
                     self.marks_changed(&change);
-                    report(News::Namespace(change.object.name));
+                    report(Trigger::NamespaceChanged(change.object.name));
                 };
                 let (api, kind, all) = (namespaces(server), Namespace::kind(&()), watcher::Config::default());
-                self.namespaces.follow(api, &kind, all, maps::marks, changed).await;
+                self.namespaces.follow(api, &kind, all, config_maps::marks, changed).await;
             }
         }
     }
 
-    async fn follow_maps(&self, server: &Server, report: &impl Fn(News)) {
+    async fn follow_config_maps(&self, server: &Server, report: &impl Fn(Trigger)) {
         let resource = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
         let kind = ConfigMap::kind(&());
-        let own = self.maps.own.iter().map(|(namespace, store)| {
+        let own = self.config_maps.own.iter().map(|(namespace, store)| {
             let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &resource);
-            let record = |object: &DynamicObject| self.maps.own_map(object);
-            store.follow(api, &kind, watcher::Config::default(), record, |change| report(News::Map(change.object)))
+            let record = |object: &DynamicObject| self.config_maps.own_map(object);
+            store.follow(api, &kind, watcher::Config::default(), record, |change| {
+                report(Trigger::ConfigMapChanged(change.object))
+            })
         });
-        let local = self.maps.local.iter().map(|(name, store)| {
+        let local = self.config_maps.local.iter().map(|(name, store)| {
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            let record = |object: &DynamicObject| self.maps.local_map(object);
-            let changed = |change: Change<maps::Map>| {
+            let record = |object: &DynamicObject| self.config_maps.local_map(object);
+            let changed = |change: Change<config_maps::ConfigMapRecord>| {
                 if self.local().contains(&change.object.namespace) {
-                    report(News::Map(change.object));
+                    report(Trigger::ConfigMapChanged(change.object));
                 }
             };
             store.follow(self.scope.api(server, &resource), &kind, config, record, changed)
@@ -241,7 +260,7 @@ impl Fleet {
         tokio::join!(futures::future::join_all(own), futures::future::join_all(local));
     }
 
-    fn is_ours(&self, variant: &Variant) -> bool {
+    fn is_ours(&self, variant: &VariantRecord) -> bool {
         self.instance.is_none() || variant.instance == self.instance
     }
 
@@ -250,7 +269,7 @@ impl Fleet {
     }
 
     /// Reads the objects that we act on, in the order of namespace and name, without a copy.
-    pub fn each(&self, mut read: impl FnMut(&str, &str, &Variant)) {
+    pub fn each(&self, mut read: impl FnMut(&str, &str, &VariantRecord)) {
         let excluded = self.excluded();
         self.variants.each(|namespace, name, variant| {
             if self.is_ours(variant) && !excluded.contains(namespace) {
@@ -262,13 +281,13 @@ impl Fleet {
     #[cfg(test)]
     pub fn put_variant(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        self.variants.receive(watcher::Event::Apply(object), &|object| Some(objects::variant(object)));
+        self.variants.receive(watcher::Event::Apply(object), &|object| Some(variants::variant(object)));
     }
 
     #[cfg(test)]
     pub fn put_namespace(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        self.namespaces.receive(watcher::Event::Apply(object), &maps::marks);
+        self.namespaces.receive(watcher::Event::Apply(object), &config_maps::marks);
     }
 
     /// Namespaces whose own ConfigMaps are read.

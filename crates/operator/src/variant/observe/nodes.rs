@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use steersman_plan::variant::limits::gpus::short;
+use steersman_plan::variant::limits::gpus::short_product_name;
 use steersman_reconcile::Lookup;
 use steersman_runtime::client::Server;
 
@@ -24,7 +24,7 @@ pub fn resources() -> impl Iterator<Item = &'static str> {
 }
 
 /// `selector`: only nodes with these labels count.
-pub async fn look(server: &Server, selector: Option<&str>) -> Lookup<BTreeMap<String, i32>> {
+pub async fn count_gpus(server: &Server, selector: Option<&str>) -> Lookup<BTreeMap<String, i32>> {
     let nodes: Api<Node> = Api::all(server.client.clone());
     let wanted = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector));
     match server.call(nodes.list(&wanted)).await {
@@ -40,7 +40,7 @@ fn count(nodes: &[Node]) -> BTreeMap<String, i32> {
         for (resource, label) in VENDORS {
             let count = offered.and_then(|offered| offered.get(resource)).map_or(0, |amount| whole(&amount.0));
             if let Some(product) = node.labels().get(label).filter(|_| count > 0) {
-                let all: &mut i32 = found.entry(short(product)).or_default();
+                let all: &mut i32 = found.entry(short_product_name(product)).or_default();
                 *all = all.saturating_add(count);
             }
         }

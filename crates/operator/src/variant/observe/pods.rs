@@ -10,31 +10,31 @@ use steersman_plan::variant::target::{APPS, DEPLOYMENT, GROUPS, LEADER_WORKER_SE
 use steersman_runtime::apply::controller;
 use steersman_runtime::store::Record;
 
-use crate::variant::prometheus::PodPlace;
+use crate::variant::prometheus::FleetPod;
 
-const GROUP_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
-const PLACE_IN_GROUP: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+const GROUP_NAME_LABEL: &str = "leaderworkerset.sigs.k8s.io/name";
+const WORKER_INDEX_LABEL: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const REPLICA_SET: &str = "ReplicaSet";
 
 /// Owners of ReplicaSets, and the pod label with the hash that ends the name of the ReplicaSet. It identifies the owner
 /// without reading the ReplicaSet, and shows that a ReplicaSet has no owner.
-const MAKERS: [(&str, &str, &str); 2] =
+const REPLICA_SET_OWNERS: [(&str, &str, &str); 2] =
     [("pod-template-hash", APPS, DEPLOYMENT), ("rollouts-pod-template-hash", "argoproj.io", "Rollout")];
 
 /// Size from which unused entries are removed on insertion.
-const MANY: usize = 1 << 12;
+const PRUNE_SIZE: usize = 1 << 12;
 
 /// Names of scale targets and namespaces, shared by their pods, which are the most numerous objects.
 #[derive(Default)]
-pub struct Owners {
-    known: Mutex<BTreeSet<Arc<TargetName>>>,
+pub struct NameCache {
+    targets: Mutex<BTreeSet<Arc<TargetName>>>,
     namespaces: Mutex<BTreeSet<Arc<str>>>,
 }
 
-impl Owners {
+impl NameCache {
     /// Removes entries without pods.
     pub fn tidy(&self) {
-        tidy(&self.known);
+        tidy(&self.targets);
         tidy(&self.namespaces);
     }
 }
@@ -47,7 +47,7 @@ fn shared<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>, one: impl AsRef<T> +
     let shared = one.into();
     known.insert(shared.clone());
     // Without objects there is no reconcile to remove them.
-    if known.len() >= MANY && known.len().is_power_of_two() {
+    if known.len() >= PRUNE_SIZE && known.len().is_power_of_two() {
         known.retain(|one| Arc::strong_count(one) > 1);
     }
     shared
@@ -58,23 +58,23 @@ fn tidy<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>) {
     known.retain(|one| Arc::strong_count(one) > 1);
 }
 
-impl Record for PodPlace {
+impl Record for FleetPod {
     fn name(&self) -> Option<Arc<str>> {
         Some(self.name.clone())
     }
 }
 
 /// `None` if the pod has ended, is being deleted, or belongs to nothing that can be scaled.
-pub fn pod(object: &DynamicObject, owners: &Owners) -> Option<Arc<PodPlace>> {
+pub fn pod(object: &DynamicObject, names: &NameCache) -> Option<Arc<FleetPod>> {
     let status = &object.data["status"];
     let ended = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
     if ended || object.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let target = shared(&owners.known, Arc::new(owner(object)?));
+    let target = shared(&names.targets, Arc::new(owner(object)?));
     let conditions = status["conditions"].as_array().into_iter().flatten();
-    Some(Arc::new(PodPlace {
-        namespace: shared(&owners.namespaces, object.namespace().unwrap_or_default()),
+    Some(Arc::new(FleetPod {
+        namespace: shared(&names.namespaces, object.namespace().unwrap_or_default()),
         name: object.name_any().into(),
         target,
         ip: status["podIP"].as_str().and_then(|ip| ip.parse().ok()),
@@ -85,9 +85,9 @@ pub fn pod(object: &DynamicObject, owners: &Owners) -> Option<Arc<PodPlace>> {
 
 fn owner(object: &DynamicObject) -> Option<TargetName> {
     let labels = object.labels();
-    if let Some(group) = labels.get(GROUP_NAME) {
+    if let Some(group) = labels.get(GROUP_NAME_LABEL) {
         // A replica is a group of pods, and its leader stands in for it.
-        let leads = labels.get(PLACE_IN_GROUP).is_none_or(|place| place == "0");
+        let leads = labels.get(WORKER_INDEX_LABEL).is_none_or(|place| place == "0");
         return leads.then(|| TargetName::new(GROUPS, LEADER_WORKER_SET, group));
     }
     // A pod without a controller may still match the selector of a scale target.
@@ -96,7 +96,7 @@ fn owner(object: &DynamicObject) -> Option<TargetName> {
     match owner.kind.as_str() {
         "Job" | "DaemonSet" | "Node" => None,
         REPLICA_SET => {
-            let made = MAKERS.iter().find_map(|(label, group, kind)| {
+            let made = REPLICA_SET_OWNERS.iter().find_map(|(label, group, kind)| {
                 let maker = owner.name.strip_suffix(labels.get(*label)?.as_str())?.strip_suffix('-')?;
                 Some(TargetName::new(group, kind, maker))
             });
@@ -112,13 +112,13 @@ mod tests {
 
     use super::*;
 
-    fn a_pod(labels: Value, owner: [&str; 3], status: Value) -> Option<Arc<PodPlace>> {
+    fn a_pod(labels: Value, owner: [&str; 3], status: Value) -> Option<Arc<FleetPod>> {
         let [api_version, kind, name] = owner;
         let owner = json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": true });
         let object = json!({
             "metadata": { "name": "p", "labels": labels, "ownerReferences": [owner] }, "status": status,
         });
-        pod(&serde_json::from_value(object).unwrap(), &Owners::default())
+        pod(&serde_json::from_value(object).unwrap(), &NameCache::default())
     }
 
     fn owner_of(labels: Value, owner: [&str; 3]) -> Option<TargetName> {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn only_leader_pods_of_groups_count() {
-        let member = |place: &str| json!({ GROUP_NAME: "llama", PLACE_IN_GROUP: place });
+        let member = |place: &str| json!({ GROUP_NAME_LABEL: "llama", WORKER_INDEX_LABEL: place });
         let leader = owner_of(member("0"), ["apps/v1", "StatefulSet", "llama"]);
         assert_eq!(leader, Some(TargetName::new(GROUPS, LEADER_WORKER_SET, "llama")));
         assert_eq!(owner_of(member("1"), ["apps/v1", "StatefulSet", "llama-0"]), None);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn pods_of_one_workload_share_its_name() {
-        let owners = Owners::default();
+        let owners = NameCache::default();
         let a_pod = |name: &str| {
             let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u",
                 "controller": true });
@@ -180,6 +180,6 @@ mod tests {
         assert!(Arc::ptr_eq(&two.target, &a_pod("s-2").target));
         drop(two);
         owners.tidy();
-        assert!(owners.known.lock().unwrap().is_empty());
+        assert!(owners.targets.lock().unwrap().is_empty());
     }
 }

@@ -14,14 +14,14 @@ use steersman_runtime::client::{CallError, Server};
 
 /// A workload, as far as its scale describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scaled {
+pub struct ScaleRecord {
     pub replicas: Option<i32>,
     pub status_replicas: Option<i32>,
     /// Label selector of its pods.
     pub selector: Option<String>,
 }
 
-impl Scaled {
+impl ScaleRecord {
     /// Whether there should be pods. Zero replicas in the status prove nothing, because some controllers never set it.
     pub fn runs(&self) -> bool {
         self.status_replicas.unwrap_or_default().max(self.replicas.unwrap_or(1)) > 0
@@ -30,10 +30,10 @@ impl Scaled {
 
 /// The pods that a selector selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selected {
+pub enum SelectedPods {
     Names(Vec<String>),
     /// The scale has no selector.
-    Nameless,
+    NoSelector,
     /// The list of the pods failed, for this cause.
     Unknown(String),
 }
@@ -55,16 +55,16 @@ enum Discovered {
 /// Kinds whose API did not answer in time during one snapshot. They are not read again: each further read would take as long,
 /// and use up the time of the other kinds.
 #[derive(Default)]
-pub struct Hanging {
+pub struct SlowKinds {
     kinds: Mutex<HashSet<GroupVersionKind>>,
 }
 
-impl Hanging {
+impl SlowKinds {
     fn kinds(&self) -> MutexGuard<'_, HashSet<GroupVersionKind>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn knows(&self, kind: &GroupVersionKind) -> bool {
+    fn contains(&self, kind: &GroupVersionKind) -> bool {
         self.kinds().contains(kind)
     }
 
@@ -80,17 +80,17 @@ impl Hanging {
 impl Scales {
     /// Reads a workload; `None` if there is no such workload. Ready replicas are not part of a scale: they are counted by the
     /// pods.
-    pub async fn look(
+    pub async fn read(
         &self,
         server: &Server,
         kind: &GroupVersionKind,
-        place: &NamespacedName,
-        hanging: &Hanging,
-    ) -> Lookup<Option<Scaled>> {
-        if hanging.knows(kind) {
+        key: &NamespacedName,
+        slow_kinds: &SlowKinds,
+    ) -> Lookup<Option<ScaleRecord>> {
+        if slow_kinds.contains(kind) {
             return Lookup::Unknown(format!(
-                "it was not asked for, as the API of {} gave no answer for another workload of kind {} in time; look at the \
-                 server of that API",
+                "not read, because the API {} did not answer in time for another object of kind {}; check the server of \
+                 that API",
                 kind.api_version(),
                 kind.kind
             ));
@@ -99,14 +99,16 @@ impl Scales {
             Ok(Discovered::Scalable(resource)) => resource,
             Ok(Discovered::Unscalable) => {
                 let kind = &kind.kind;
-                return Lookup::Unknown(format!("kind {kind} has no scale subresource; name a workload that has one"));
+                return Lookup::Unknown(format!(
+                    "kind {kind} has no scale subresource; set spec.scaleTargetRef to an object that has one"
+                ));
             }
             Ok(Discovered::NotServed) => return Lookup::Unknown(not_served(kind)),
-            Err(error) => return Lookup::Unknown(hanging.explain(kind, &error)),
+            Err(error) => return Lookup::Unknown(slow_kinds.explain(kind, &error)),
         };
-        let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.namespace, &resource);
-        match server.call(api.get_scale(&place.name)).await {
-            Ok(scale) => Lookup::Known(Some(Scaled {
+        let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &key.namespace, &resource);
+        match server.call(api.get_scale(&key.name)).await {
+            Ok(scale) => Lookup::Known(Some(ScaleRecord {
                 replicas: scale.spec.and_then(|spec| spec.replicas),
                 status_replicas: scale.status.as_ref().map(|status| status.replicas),
                 // An empty selector would select all pods.
@@ -125,20 +127,20 @@ impl Scales {
             }
             Err(error @ CallError::Answered { code: 403, .. }) => {
                 let right = format!("{}/scale of group {:?}", resource.plural, kind.group);
-                Lookup::Unknown(format!("{error}; grant Steersman's account the right to get {right}"))
+                Lookup::Unknown(format!("{error}; allow Steersman's service account to get {right}"))
             }
-            Err(error) => Lookup::Unknown(hanging.explain(kind, &error)),
+            Err(error) => Lookup::Unknown(slow_kinds.explain(kind, &error)),
         }
     }
 
     /// Selects pods of a namespace. The API server may answer from its cache, because a snapshot may be a moment old.
-    pub async fn select(&self, server: &Server, namespace: &str, selector: Option<&str>) -> Selected {
-        let Some(selector) = selector else { return Selected::Nameless };
+    pub async fn select(&self, server: &Server, namespace: &str, selector: Option<&str>) -> SelectedPods {
+        let Some(selector) = selector else { return SelectedPods::NoSelector };
         let pods: Api<Pod> = Api::namespaced(server.client.clone(), namespace);
         let wanted = ListParams::default().labels(selector).match_any();
         match server.call(pods.list_metadata(&wanted)).await {
-            Ok(listed) => Selected::Names(listed.items.iter().map(ResourceExt::name_any).collect()),
-            Err(error) => Selected::Unknown(error.to_string()),
+            Ok(listed) => SelectedPods::Names(listed.items.iter().map(ResourceExt::name_any).collect()),
+            Err(error) => SelectedPods::Unknown(error.to_string()),
         }
     }
 
@@ -172,7 +174,7 @@ impl Scales {
 
 fn not_served(kind: &GroupVersionKind) -> String {
     format!(
-        "the cluster does not serve kind {} of {}; check kind, with its capital letters, and apiVersion in \
+        "the cluster does not serve kind {} of {}; check kind (it is case-sensitive) and apiVersion in \
          spec.scaleTargetRef",
         kind.kind,
         kind.api_version()
@@ -188,13 +190,13 @@ mod tests {
     #[test]
     fn only_slow_kind_is_not_read_again() {
         let (slow, other) = (GroupVersionKind::gvk("a", "v1", "Slow"), GroupVersionKind::gvk("a", "v1", "Other"));
-        let hanging = Hanging::default();
-        hanging.explain(
+        let slow_kinds = SlowKinds::default();
+        slow_kinds.explain(
             &other,
             &CallError::Answered { code: 500, reason: String::new(), fields: Box::default(), message: String::new() },
         );
-        assert!(!hanging.knows(&other));
-        hanging.explain(&slow, &CallError::TooSlow { address: String::new(), limit: Duration::ZERO });
-        assert_eq!((hanging.knows(&slow), hanging.knows(&other)), (true, false));
+        assert!(!slow_kinds.contains(&other));
+        slow_kinds.explain(&slow, &CallError::TooSlow { address: String::new(), limit: Duration::ZERO });
+        assert_eq!((slow_kinds.contains(&slow), slow_kinds.contains(&other)), (true, false));
     }
 }

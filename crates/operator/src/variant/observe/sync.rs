@@ -9,46 +9,52 @@ use super::Fleet;
 use steersman_runtime::store::SyncState;
 
 /// Interval of the log lines that name the lists that are missing.
-const REMIND: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Fleet {
     /// Returns once all objects that we act on are known, and with them the decisions in their status.
-    pub async fn shown(&self) {
-        self.remind(REMIND, self.who_is_listed(), |awaited| {
-            tracing::warn!(awaited, "nothing is shown or decided before these could be listed");
+    pub async fn wait_for_variants(&self) {
+        self.log_while_waiting(LOG_INTERVAL, self.variants_listed(), |awaited| {
+            tracing::warn!(
+                awaited,
+                "waiting for these lists; no gauge is published and no replicas are decided before"
+            );
         })
         .await;
     }
 
     /// Returns once everything was listed. Before that, an object that seems absent may only be unknown.
-    pub async fn synced(&self) {
-        self.remind(REMIND, self.all_listed(), |awaited| {
-            tracing::warn!(awaited, "nothing is decided before these could be listed; what was decided still holds");
+    pub async fn wait_for_all(&self) {
+        self.log_while_waiting(LOG_INTERVAL, self.all_listed(), |awaited| {
+            tracing::warn!(
+                awaited,
+                "waiting for these lists; stored decisions stay published, and no replicas are decided before"
+            );
         })
         .await;
     }
 
-    async fn remind(&self, interval: Duration, listed: impl Future<Output = ()>, log: impl Fn(String)) {
+    async fn log_while_waiting(&self, interval: Duration, listed: impl Future<Output = ()>, log: impl Fn(String)) {
         let mut listed = pin!(listed);
         while tokio::time::timeout(interval, &mut listed).await.is_err() {
             log(self.awaited().join("; "));
         }
     }
 
-    async fn who_is_listed(&self) {
+    async fn variants_listed(&self) {
         self.variants.synced().await;
         self.namespaces.synced().await;
     }
 
     async fn all_listed(&self) {
-        self.who_is_listed().await;
+        self.variants_listed().await;
         self.deployments.synced().await;
         self.stateful_sets.synced().await;
         // The cluster may lack LeaderWorkerSets, our role may not include them, and their API may fail. That concerns only the
         // objects that name one.
         self.groups.tried().await;
         self.pods.synced().await;
-        self.maps.answered().await;
+        self.config_maps.answered().await;
     }
 
     /// The kinds that were not listed so far and have to be, with the cause if one is known.
@@ -61,9 +67,13 @@ impl Fleet {
             (format!("{LEADER_WORKER_SET}s"), tried(self.groups.sync_state())),
             ("Pods".to_owned(), self.pods.sync_state()),
         ];
-        let own = self.maps.own.iter();
-        all.extend(own.map(|(place, maps)| (format!("ConfigMaps of namespace {place}"), answered(maps.sync_state()))));
-        all.extend(self.maps.local.iter().map(|(name, maps)| (format!("ConfigMaps named {name}"), maps.sync_state())));
+        let own = self.config_maps.own.iter();
+        all.extend(
+            own.map(|(namespace, maps)| (format!("ConfigMaps of namespace {namespace}"), answered(maps.sync_state()))),
+        );
+        all.extend(
+            self.config_maps.local.iter().map(|(name, maps)| (format!("ConfigMaps named {name}"), maps.sync_state())),
+        );
         let awaited = |(kind, state)| match state {
             SyncState::Synced | SyncState::NotServed => None,
             SyncState::Forbidden(cause) | SyncState::Failed(cause) => Some(format!("{kind} ({cause})")),
@@ -77,7 +87,7 @@ impl Fleet {
         match self.groups.sync_state() {
             SyncState::Synced | SyncState::NotServed => None,
             SyncState::Forbidden(cause) => Some(format!(
-                "{}; grant Steersman's account the right to get, list and watch leaderworkersets of {GROUPS}",
+                "{}; allow Steersman's service account to get, list and watch leaderworkersets of {GROUPS}",
                 cause.trim_end_matches('.')
             )),
             SyncState::Failed(cause) => Some(format!("{LEADER_WORKER_SET}s cannot be listed: {cause}")),
@@ -123,20 +133,20 @@ mod tests {
         }
         assert!(awaited.contains(&"ConfigMaps of namespace settings".to_owned()), "{awaited:?}");
         fleet.variants.clear();
-        assert_eq!(fleet.who_is_listed().now_or_never(), None);
+        assert_eq!(fleet.variants_listed().now_or_never(), None);
         fleet.namespaces.failed("500".to_owned());
         assert!(fleet.awaited().contains(&"Namespaces (500)".to_owned()), "{:?}", fleet.awaited());
         fleet.namespaces.clear();
-        assert_eq!(fleet.who_is_listed().now_or_never(), Some(()), "past decisions do not depend on workloads");
+        assert_eq!(fleet.variants_listed().now_or_never(), Some(()), "past decisions do not depend on workloads");
         fleet.deployments.clear();
         fleet.stateful_sets.clear();
-        fleet.maps.own.iter().for_each(|(_, maps)| maps.failed("500".to_owned()));
+        fleet.config_maps.own.iter().for_each(|(_, maps)| maps.failed("500".to_owned()));
         assert!(
             fleet.awaited().contains(&"ConfigMaps of namespace settings (500)".to_owned()),
             "settings have to be known"
         );
-        fleet.maps.own.iter().for_each(|(_, maps)| maps.forbidden("no".to_owned()));
-        fleet.maps.local.iter().for_each(|(_, maps)| drop(maps.clear()));
+        fleet.config_maps.own.iter().for_each(|(_, maps)| maps.forbidden("no".to_owned()));
+        fleet.config_maps.local.iter().for_each(|(_, maps)| drop(maps.clear()));
         fleet.pods.forbidden("pods is forbidden".to_owned());
         assert_eq!(fleet.awaited(), ["LeaderWorkerSets", "Pods (pods is forbidden)"]);
         assert_eq!(fleet.all_listed().now_or_never(), None);
@@ -157,14 +167,15 @@ mod tests {
         let (fleet, logged) = (fleet(), Mutex::new(Vec::new()));
         fleet.variants.clear();
         let moment = Duration::from_millis(1);
-        let shown = fleet.remind(moment, fleet.who_is_listed(), |awaited| logged.lock().unwrap().push(awaited));
+        let wait =
+            fleet.log_while_waiting(moment, fleet.variants_listed(), |awaited| logged.lock().unwrap().push(awaited));
         let twice = async {
             while logged.lock().unwrap().len() < 2 {
                 tokio::time::sleep(moment).await;
             }
             fleet.namespaces.clear();
         };
-        tokio::join!(shown, twice);
+        tokio::join!(wait, twice);
         let logged = logged.into_inner().unwrap();
         assert!(logged.iter().all(|awaited| awaited.starts_with("Namespaces; Deployments; ")), "{logged:?}");
     }
@@ -181,7 +192,7 @@ mod tests {
         let failed = "LeaderWorkerSets cannot be listed: the server answers 500";
         assert_eq!(fleet.groups_unknown().as_deref(), Some(failed));
         fleet.groups.forbidden("they are forbidden.".to_owned());
-        let why = "they are forbidden; grant Steersman's account the right to get, list and watch leaderworkersets of \
+        let why = "they are forbidden; allow Steersman's service account to get, list and watch leaderworkersets of \
                    leaderworkerset.x-k8s.io";
         assert_eq!(fleet.groups_unknown().as_deref(), Some(why));
         fleet.groups.clear();

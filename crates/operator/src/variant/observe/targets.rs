@@ -7,7 +7,7 @@ use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use serde_json::Value;
 use steersman_api::variant::v1alpha1::ScaleTargetRef;
-use steersman_plan::variant::TargetSeen;
+use steersman_plan::variant::ObservedTarget;
 use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STATEFUL_SET};
 use steersman_reconcile::quantity;
@@ -20,40 +20,40 @@ const VARIABLE: &str = "VLLM_USE_V1";
 
 /// The way in which a scale target is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum TargetKind {
     Deployment,
     StatefulSet,
     LeaderWorkerSet,
     /// By its scale subresource, in each reconcile.
     Scale(GroupVersionKind),
     /// The reference is not usable, with the reason.
-    Unclear(String),
+    Invalid(String),
 }
 
-impl Way {
-    pub fn to(target: &ScaleTargetRef) -> Self {
+impl TargetKind {
+    pub fn of(target: &ScaleTargetRef) -> Self {
         let given = target.api_version.as_deref().unwrap_or_default();
         let (group, version) = given.split_once('/').unwrap_or(("", given));
-        if let Some(why) = unusable(target, given) {
-            return Self::Unclear(why);
+        if let Some(why) = invalid_reference(target, given) {
+            return Self::Invalid(why);
         }
         match (target.kind.as_str(), group) {
             (DEPLOYMENT, "" | "apps" | "extensions") => Self::Deployment,
             (STATEFUL_SET, "" | "apps") => Self::StatefulSet,
             (LEADER_WORKER_SET, "" | GROUPS) => Self::LeaderWorkerSet,
-            (kind, _) if given.is_empty() => Self::Unclear(nameless(kind)),
+            (kind, _) if given.is_empty() => Self::Invalid(missing_group(kind)),
             (kind, group) => Self::Scale(GroupVersionKind::gvk(group, version, kind)),
         }
     }
 }
 
 /// Says how to correct a kind without a group.
-fn nameless(kind: &str) -> String {
+fn missing_group(kind: &str) -> String {
     let watched = [DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET];
     match watched.into_iter().find(|known| known.eq_ignore_ascii_case(kind)) {
-        Some(known) => format!("spec.scaleTargetRef.kind {kind} is no kind; write it as {known}"),
+        Some(known) => format!("spec.scaleTargetRef.kind {kind} is not a kind; write {known}"),
         None => format!(
-            "spec.scaleTargetRef.apiVersion is missing, without which kind {kind} cannot be found; add it, such as \
+            "spec.scaleTargetRef.apiVersion is missing, and kind {kind} cannot be found without it; add it, for example \
              argoproj.io/v1alpha1"
         ),
     }
@@ -61,73 +61,76 @@ fn nameless(kind: &str) -> String {
 
 /// Why a reference is invalid. Its parts become parts of a URL path, so they must not lead to another namespace, or to
 /// the same scale target under another name.
-fn unusable(target: &ScaleTargetRef, api_version: &str) -> Option<String> {
+fn invalid_reference(target: &ScaleTargetRef, api_version: &str) -> Option<String> {
     let letters =
         |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)) && !text.contains("..");
     if target.kind.is_empty() || !letters(&target.kind) {
-        return Some(format!("spec.scaleTargetRef.kind {:?} is no kind; write one such as Deployment", target.kind));
+        return Some(format!(
+            "spec.scaleTargetRef.kind {:?} is not a kind; write a kind such as Deployment",
+            target.kind
+        ));
     }
     if !letters(&target.name) {
         return Some(format!(
-            "spec.scaleTargetRef.name {:?} is no name of an object; write the workload's name alone",
+            "spec.scaleTargetRef.name {:?} is not the name of an object; write only the name of the workload",
             target.name
         ));
     }
     (!letters(&api_version.replacen('/', "", 1))).then(|| {
-        format!("spec.scaleTargetRef.apiVersion {api_version:?} is no group and version; write them as in apps/v1")
+        format!("spec.scaleTargetRef.apiVersion {api_version:?} is not a group and version; write them as in apps/v1")
     })
 }
 
 /// A watched scale target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workload {
+pub struct TargetRecord {
     pub uid: String,
-    pub seen: TargetSeen,
+    pub observed: ObservedTarget,
 }
 
-impl Record for Workload {}
+impl Record for TargetRecord {}
 
-impl Workload {
+impl TargetRecord {
     /// Whether the change triggers a reconcile. The progress of a rollout does not.
-    pub fn is_news(before: Option<&Self>, after: Option<&Self>) -> bool {
+    pub fn is_trigger(before: Option<&Self>, after: Option<&Self>) -> bool {
         before.map(Self::facts) != after.map(Self::facts)
     }
 
     /// Uid and `spec.replicas`, a change of which makes a decision stale.
     pub fn facts(&self) -> (String, Option<i32>) {
-        (self.uid.clone(), self.seen.replicas)
+        (self.uid.clone(), self.observed.replicas)
     }
 }
 
-pub fn workload(object: &DynamicObject) -> Option<Workload> {
+pub fn workload(object: &DynamicObject) -> Option<TargetRecord> {
     let template = &object.data["spec"]["template"]["spec"];
-    Some(of(object, gpus(template), containers(template)))
+    Some(target_record(object, gpus(template), containers(template)))
 }
 
 /// A replica is a whole group: the leader and its workers.
-pub fn group(object: &DynamicObject) -> Option<Workload> {
+pub fn group(object: &DynamicObject) -> Option<TargetRecord> {
     let group = &object.data["spec"]["leaderWorkerTemplate"];
     let worker = &group["workerTemplate"]["spec"];
     let leader = group.pointer("/leaderTemplate/spec").filter(|leader| !leader.is_null()).unwrap_or(worker);
     let workers = number(&group["size"]).unwrap_or(1).saturating_sub(1).max(0);
     let all = gpus(leader).saturating_add(workers.saturating_mul(gpus(worker)));
-    Some(of(object, all, containers(leader)))
+    Some(target_record(object, all, containers(leader)))
 }
 
-fn of(object: &DynamicObject, gpus: i32, containers: Vec<Container>) -> Workload {
+fn target_record(object: &DynamicObject, gpus: i32, containers: Vec<Container>) -> TargetRecord {
     let status = &object.data["status"];
-    let observed = status["observedGeneration"].as_i64().is_some_and(|generation| generation > 0);
+    let generation_observed = status["observedGeneration"].as_i64().is_some_and(|generation| generation > 0);
     // LeaderWorkerSets have no `observedGeneration`.
-    let speaks = observed || status["replicas"].is_i64();
-    let seen = TargetSeen {
+    let has_status = generation_observed || status["replicas"].is_i64();
+    let observed = ObservedTarget {
         replicas: number(&object.data["spec"]["replicas"]),
-        status_replicas: speaks.then(|| number(&status["replicas"]).unwrap_or_default()),
+        status_replicas: has_status.then(|| number(&status["replicas"]).unwrap_or_default()),
         ready: number(&status["readyReplicas"]).unwrap_or_default(),
         gpus,
         containers,
-        ..TargetSeen::default()
+        ..ObservedTarget::default()
     };
-    Workload { uid: object.uid().unwrap_or_default(), seen }
+    TargetRecord { uid: object.uid().unwrap_or_default(), observed }
 }
 
 fn number(value: &Value) -> Option<i32> {
@@ -192,21 +195,25 @@ mod tests {
     #[test]
     fn kinds_are_resolved_by_group() {
         for (given, kind, expected) in [
-            (None, "Deployment", Way::Deployment),
-            (Some(""), "Deployment", Way::Deployment),
-            (Some("apps/v1"), "Deployment", Way::Deployment),
-            (Some("apps/v1"), "StatefulSet", Way::StatefulSet),
-            (None, "LeaderWorkerSet", Way::LeaderWorkerSet),
-            (Some("a.io/v1"), "Deployment", Way::Scale(GroupVersionKind::gvk("a.io", "v1", "Deployment"))),
-            (Some("v1"), "ReplicationController", Way::Scale(GroupVersionKind::gvk("", "v1", "ReplicationController"))),
+            (None, "Deployment", TargetKind::Deployment),
+            (Some(""), "Deployment", TargetKind::Deployment),
+            (Some("apps/v1"), "Deployment", TargetKind::Deployment),
+            (Some("apps/v1"), "StatefulSet", TargetKind::StatefulSet),
+            (None, "LeaderWorkerSet", TargetKind::LeaderWorkerSet),
+            (Some("a.io/v1"), "Deployment", TargetKind::Scale(GroupVersionKind::gvk("a.io", "v1", "Deployment"))),
+            (
+                Some("v1"),
+                "ReplicationController",
+                TargetKind::Scale(GroupVersionKind::gvk("", "v1", "ReplicationController")),
+            ),
         ] {
-            assert_eq!(Way::to(&target(given, kind)), expected, "{given:?} {kind}");
+            assert_eq!(TargetKind::of(&target(given, kind)), expected, "{given:?} {kind}");
         }
-        let Way::Unclear(why) = Way::to(&target(None, "Rollout")) else { panic!() };
+        let TargetKind::Invalid(why) = TargetKind::of(&target(None, "Rollout")) else { panic!() };
         assert!(why.starts_with("spec.scaleTargetRef.apiVersion is missing"), "{why}");
         for (kind, meant) in [("deployment", DEPLOYMENT), ("Statefulset", STATEFUL_SET)] {
-            let Way::Unclear(why) = Way::to(&target(None, kind)) else { panic!() };
-            assert_eq!(why, format!("spec.scaleTargetRef.kind {kind} is no kind; write it as {meant}"));
+            let TargetKind::Invalid(why) = TargetKind::of(&target(None, kind)) else { panic!() };
+            assert_eq!(why, format!("spec.scaleTargetRef.kind {kind} is not a kind; write {meant}"));
         }
     }
 
@@ -226,10 +233,10 @@ mod tests {
             (target(Some("a.io/v1"), "Widget/status"), "kind"),
             (ScaleTargetRef { name: "a/b".to_owned(), ..target(None, "Deployment") }, "name"),
         ] {
-            let Way::Unclear(why) = Way::to(&reference) else { panic!("{reference:?}") };
+            let TargetKind::Invalid(why) = TargetKind::of(&reference) else { panic!("{reference:?}") };
             assert!(why.starts_with(&format!("spec.scaleTargetRef.{field} ")), "{why}");
         }
-        assert!(matches!(Way::to(&named("llama-3.1")), Way::Scale(_)));
+        assert!(matches!(TargetKind::of(&named("llama-3.1")), TargetKind::Scale(_)));
     }
 
     fn pod(gpus: i32) -> Value {
@@ -246,12 +253,15 @@ mod tests {
             "metadata": { "uid": "u" }, "spec": { "replicas": 3, "template": pod(4) },
             "status": { "observedGeneration": 1, "replicas": 2, "readyReplicas": 1 },
         })));
-        let seen = found.unwrap().seen;
-        assert_eq!((seen.replicas, seen.status_replicas, seen.ready, seen.gpus), (Some(3), Some(2), 1, 4));
-        assert_eq!(seen.containers[0].args, ["--max-num-seqs=64"]);
-        assert_eq!(seen.containers[0].env, BTreeMap::from([(VARIABLE.to_owned(), "0".to_owned())]));
+        let observed = found.unwrap().observed;
+        assert_eq!(
+            (observed.replicas, observed.status_replicas, observed.ready, observed.gpus),
+            (Some(3), Some(2), 1, 4)
+        );
+        assert_eq!(observed.containers[0].args, ["--max-num-seqs=64"]);
+        assert_eq!(observed.containers[0].env, BTreeMap::from([(VARIABLE.to_owned(), "0".to_owned())]));
         let new = workload(&object(json!({ "metadata": { "uid": "u" }, "spec": { "template": pod(1) } }))).unwrap();
-        assert_eq!((new.seen.replicas, new.seen.status_replicas), (None, None));
+        assert_eq!((new.observed.replicas, new.observed.status_replicas), (None, None));
     }
 
     #[test]
@@ -261,7 +271,7 @@ mod tests {
             group(&object(json!({ "metadata": {}, "spec": { "replicas": 2, "leaderWorkerTemplate": template },
                 "status": { "replicas": 2, "readyReplicas": 1 } })))
             .unwrap()
-            .seen
+            .observed
         };
         assert_eq!((of(pod(1)).gpus, of(pod(1)).status_replicas, of(pod(1)).ready), (25, Some(2), 1));
         assert_eq!(of(Value::Null).gpus, 32, "without a template of its own, the leader is like its workers");
@@ -269,14 +279,14 @@ mod tests {
 
     #[test]
     fn only_changed_replicas_trigger_a_reconcile() {
-        let workload = |uid: &str, replicas, ready| Workload {
+        let workload = |uid: &str, replicas, ready| TargetRecord {
             uid: uid.to_owned(),
-            seen: TargetSeen { replicas: Some(replicas), ready, ..TargetSeen::default() },
+            observed: ObservedTarget { replicas: Some(replicas), ready, ..ObservedTarget::default() },
         };
         let now = workload("u", 2, 1);
-        assert!(!Workload::is_news(Some(&now), Some(&workload("u", 2, 2))));
-        assert!(Workload::is_news(Some(&now), Some(&workload("u", 3, 1))));
-        assert!(Workload::is_news(Some(&now), Some(&workload("other", 2, 1))));
-        assert!(Workload::is_news(None, Some(&now)) && Workload::is_news(Some(&now), None));
+        assert!(!TargetRecord::is_trigger(Some(&now), Some(&workload("u", 2, 2))));
+        assert!(TargetRecord::is_trigger(Some(&now), Some(&workload("u", 3, 1))));
+        assert!(TargetRecord::is_trigger(Some(&now), Some(&workload("other", 2, 1))));
+        assert!(TargetRecord::is_trigger(None, Some(&now)) && TargetRecord::is_trigger(Some(&now), None));
     }
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 
 /// Limit of the series of one answer, unless a single namespace has more.
-pub const MOST_SERIES: u64 = 10_000;
+pub const MAX_SERIES: u64 = 10_000;
 
-const MOST_PERIODS: usize = 8;
+const MAX_PERIODS: usize = 8;
 
 /// A fleet that fits into one answer is one batch.
 pub fn batches<'a>(
@@ -37,7 +37,7 @@ pub fn batches<'a>(
 /// for longer than necessary, never for less.
 pub fn periods(wanted: &BTreeSet<SignedDuration>) -> BTreeMap<SignedDuration, SignedDuration> {
     let all: Vec<SignedDuration> = wanted.iter().copied().collect();
-    let step = all.len().div_ceil(MOST_PERIODS).max(1);
+    let step = all.len().div_ceil(MAX_PERIODS).max(1);
     let parts = all.chunks(step);
     parts.flat_map(|part| part.iter().filter_map(|period| Some((*period, *part.last()?)))).collect()
 }

@@ -1,16 +1,16 @@
 //! Queries Prometheus for the metrics of all models at once. Missing values are never zero.
 
-mod answer;
-mod ask;
 mod batches;
-mod figures;
-mod found;
-mod look;
-mod places;
-mod queries;
+mod client;
+mod fleet_query;
+mod pod_index;
+mod promql;
+mod query;
+mod response;
+mod results;
+mod samples;
 mod scrape;
-mod text;
-mod way;
+mod text_format;
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -20,21 +20,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use steersman_plan::variant::config::prometheus::Prometheus as Settings;
-use steersman_plan::variant::{ModelSeen, TargetName};
+use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
+use steersman_plan::variant::{ModelMetrics, TargetName};
 use steersman_reconcile::NamespacedName;
 
-use batches::MOST_SERIES;
-use look::Look;
+use batches::MAX_SERIES;
+use client::Connection;
+use fleet_query::FleetQuery;
+pub use scrape::ScrapeConfig;
 use scrape::Scraper;
-pub use scrape::Scraping;
-use way::Way;
 
 /// Time for everything but the queries.
 const MARGIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelAsked {
+pub struct ModelQuery {
     pub key: NamespacedName,
     /// Period in which its requests count.
     pub retention: SignedDuration,
@@ -42,7 +42,7 @@ pub struct ModelAsked {
 
 /// A living pod and its scale target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodPlace {
+pub struct FleetPod {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub target: Arc<TargetName>,
@@ -54,13 +54,16 @@ pub struct PodPlace {
 /// Client for one Prometheus.
 #[derive(Clone)]
 pub struct Prometheus {
-    way: Arc<Way>,
+    connection: Arc<Connection>,
     scraper: Option<Arc<Scraper>>,
 }
 
 impl fmt::Debug for Prometheus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Prometheus").field("settings", &self.way.settings).field("scraper", &self.scraper).finish()
+        out.debug_struct("Prometheus")
+            .field("settings", &self.connection.settings)
+            .field("scraper", &self.scraper)
+            .finish()
     }
 }
 
@@ -68,33 +71,33 @@ impl Prometheus {
     /// Fails if the settings are invalid. Missing or wrong files are not an error here, because they may be created
     /// later; until then each query reports them.
     pub fn new(settings: &Settings) -> Result<Self, String> {
-        Self { way: Arc::new(Way::new(settings)?), scraper: None }.scraping(Some(Scraping::default()))
+        Self { connection: Arc::new(Connection::new(settings)?), scraper: None }.scraping(Some(ScrapeConfig::default()))
     }
 
     /// Configures direct scraping of pods that Prometheus does not have.
-    pub fn scraping(self, scraping: Option<Scraping>) -> Result<Self, String> {
+    pub fn scraping(self, scraping: Option<ScrapeConfig>) -> Result<Self, String> {
         Ok(Self { scraper: scraping.map(Scraper::new).transpose()?.map(Arc::new), ..self })
     }
 
     /// Time after which a query of the fleet has ended by itself, with all answers until then. A shorter timeout loses
     /// them.
-    pub fn longest(&self) -> Duration {
+    pub fn time_limit(&self) -> Duration {
         let scraping = self.scraper.as_ref().map(|scraper| scraper.limit());
-        look::LIMIT + scraping.unwrap_or_default() + MARGIN
+        fleet_query::TIME_LIMIT + scraping.unwrap_or_default() + MARGIN
     }
 
     /// Returns an entry for every model.
-    pub async fn look<P: Borrow<PodPlace>>(
+    pub async fn query<P: Borrow<FleetPod>>(
         &self,
-        models: &[ModelAsked],
+        models: &[ModelQuery],
         pods: &[P],
         now: Timestamp,
-    ) -> BTreeMap<NamespacedName, ModelSeen> {
+    ) -> BTreeMap<NamespacedName, ModelMetrics> {
         if models.is_empty() {
             return BTreeMap::new();
         }
-        let look = Look::new(models, pods, now);
-        look.look(&self.way, MOST_SERIES, self.scraper.as_deref()).await
+        let query = FleetQuery::new(models, pods, now);
+        query.run(&self.connection, MAX_SERIES, self.scraper.as_deref()).await
     }
 }
 
@@ -107,10 +110,10 @@ mod tests {
     fn outer_timeout_exceeds_queries_and_scrapes() {
         let address = Settings { base_url: "https://prometheus:9090".to_owned(), ..Settings::default() };
         let prometheus = Prometheus::new(&address).unwrap();
-        assert!(prometheus.longest() > look::LIMIT + Scraping::default().limit);
+        assert!(prometheus.time_limit() > fleet_query::TIME_LIMIT + ScrapeConfig::default().limit);
         let (limit, without) = (Duration::from_secs(90), prometheus.clone().scraping(None).unwrap());
-        assert!(without.longest() > look::LIMIT && without.longest() < prometheus.longest());
-        let patient = prometheus.scraping(Some(Scraping { limit, ..Scraping::default() })).unwrap();
-        assert!(patient.longest() > look::LIMIT + limit);
+        assert!(without.time_limit() > fleet_query::TIME_LIMIT && without.time_limit() < prometheus.time_limit());
+        let patient = prometheus.scraping(Some(ScrapeConfig { limit, ..ScrapeConfig::default() })).unwrap();
+        assert!(patient.time_limit() > fleet_query::TIME_LIMIT + limit);
     }
 }

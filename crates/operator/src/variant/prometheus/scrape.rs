@@ -11,50 +11,50 @@ use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use steersman_runtime::http::{Http, HttpRequest, HttpSettings};
 
-use super::PodPlace;
-use super::answer::{Labels, Sample};
-use super::figures::{Figure, What, figure_of};
-use super::places::{Places, Sure};
-use super::queries::{CAPACITY, HITS, INPUT, KV, OUTPUT, QUEUE, Ratio};
-use super::text::Lines;
+use super::FleetPod;
+use super::pod_index::{Certainty, PodIndex};
+use super::promql::{CAPACITY, HITS, INPUT, KV, OUTPUT, QUEUE, Ratio};
+use super::response::{Sample, SampleLabels};
+use super::samples::{PodMetric, PodValue, value_of_pod};
+use super::text_format::LineParser;
 
 /// Limit of an answer; a server with a hundred adapters writes a tenth of it.
-const LONGEST: usize = 8 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scraping {
+pub struct ScrapeConfig {
     /// Ports of the servers, tried in this order.
     pub ports: Vec<u16>,
-    pub at_once: usize,
+    pub max_concurrent: usize,
     /// Limit of pods per reconcile.
-    pub most: usize,
+    pub max_pods: usize,
     /// Time for one pod.
     pub answer: Duration,
     /// Time for all pods.
     pub limit: Duration,
     /// Pause after a scrape in which no pod answered.
-    pub rest: SignedDuration,
+    pub pause: SignedDuration,
 }
 
-impl Default for Scraping {
+impl Default for ScrapeConfig {
     fn default() -> Self {
         Self {
             // vLLM and SGLang.
             ports: vec![8000, 30_000],
-            at_once: 16,
-            most: 1_000,
+            max_concurrent: 16,
+            max_pods: 1_000,
             answer: Duration::from_secs(2),
             limit: Duration::from_secs(5),
-            rest: SignedDuration::from_mins(1),
+            pause: SignedDuration::from_mins(1),
         }
     }
 }
 
 pub struct Scraper {
-    settings: Scraping,
+    settings: ScrapeConfig,
     http: Http,
     /// No scrape before this time.
-    resting: Mutex<Option<Timestamp>>,
+    paused_until: Mutex<Option<Timestamp>>,
 }
 
 impl fmt::Debug for Scraper {
@@ -69,70 +69,76 @@ impl Scraper {
         self.settings.limit
     }
 
-    pub fn new(settings: Scraping) -> Result<Self, String> {
-        let reached = HttpSettings {
+    pub fn new(settings: ScrapeConfig) -> Result<Self, String> {
+        let http_settings = HttpSettings {
             connect: Duration::from_secs(1),
             answer: settings.answer,
             plain: true,
             idle: Duration::ZERO,
             ..HttpSettings::default()
         };
-        let http = Http::new(reached).map_err(|error| format!("pods cannot be asked for metrics: {error}"))?;
-        Ok(Self { settings, http, resting: Mutex::default() })
+        let http =
+            Http::new(http_settings).map_err(|error| format!("cannot build the client that scrapes pods: {error}"))?;
+        Ok(Self { settings, http, paused_until: Mutex::default() })
     }
 
     /// `pods` with their indices.
-    pub async fn ask(&self, places: &Places<'_>, pods: Vec<(usize, &PodPlace)>, now: Timestamp) -> Vec<(What, Figure)> {
-        let resting = *self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        if pods.is_empty() || resting.is_some_and(|until| now < until) {
+    pub async fn scrape(
+        &self,
+        index: &PodIndex<'_>,
+        pods: Vec<(usize, &FleetPod)>,
+        now: Timestamp,
+    ) -> Vec<(PodMetric, PodValue)> {
+        let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if pods.is_empty() || paused_until.is_some_and(|until| now < until) {
             return Vec::new();
         }
         // A list instead of a closure, for which the compiler cannot prove that its futures are `Send`.
-        let mut asked = Vec::new();
-        for (number, pod) in pods.into_iter().take(self.settings.most) {
-            asked.push(self.pod(places, number, pod));
+        let mut scrapes = Vec::new();
+        for (number, pod) in pods.into_iter().take(self.settings.max_pods) {
+            scrapes.push(self.pod(index, number, pod));
         }
-        let mut answers = stream::iter(asked).buffer_unordered(self.settings.at_once);
-        let mut figures = Vec::new();
+        let mut answers = stream::iter(scrapes).buffer_unordered(self.settings.max_concurrent);
+        let mut values = Vec::new();
         let all = async {
             while let Some(one) = answers.next().await {
-                figures.extend(one);
+                values.extend(one);
             }
         };
         // Answers until then are used.
         let _ = tokio::time::timeout(self.settings.limit, all).await;
-        let until = now.checked_add(self.settings.rest).ok().filter(|_| figures.is_empty());
-        *self.resting.lock().unwrap_or_else(PoisonError::into_inner) = until;
-        figures
+        let until = now.checked_add(self.settings.pause).ok().filter(|_| values.is_empty());
+        *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        values
     }
 
-    async fn pod(&self, places: &Places<'_>, number: usize, pod: &PodPlace) -> Vec<(What, Figure)> {
+    async fn pod(&self, index: &PodIndex<'_>, number: usize, pod: &FleetPod) -> Vec<(PodMetric, PodValue)> {
         for port in &self.settings.ports {
-            let figures = match pod.ip.and_then(|ip| address(ip, *port)) {
-                Some(url) => self.read(url).await.figures(places, number),
+            let values = match pod.ip.and_then(|ip| address(ip, *port)) {
+                Some(url) => self.read(url).await.values(index, number),
                 None => continue,
             };
-            if !figures.is_empty() {
-                return figures;
+            if !values.is_empty() {
+                return values;
             }
         }
         Vec::new()
     }
 
-    async fn read(&self, url: Uri) -> Told {
-        let (mut lines, mut told) = (Lines::default(), Told::default());
-        let ask = HttpRequest::get(url, LONGEST);
-        let sent = self.http.stream(&ask, |status, piece| {
+    async fn read(&self, url: Uri) -> ScrapedMetrics {
+        let (mut lines, mut metrics) = (LineParser::default(), ScrapedMetrics::default());
+        let request = HttpRequest::get(url, MAX_RESPONSE_BYTES);
+        let sent = self.http.stream(&request, |status, piece| {
             if status.is_success() {
-                lines.read(piece, |sample| told.hear(sample));
+                lines.read(piece, |sample| metrics.add(sample));
             }
         });
         match sent.await {
-            Ok(_) => lines.finish(|sample| told.hear(sample)),
+            Ok(_) => lines.finish(|sample| metrics.add(sample)),
             // A partial answer may lack important values.
-            Err(_) => told = Told::default(),
+            Err(_) => metrics = ScrapedMetrics::default(),
         }
-        told
+        metrics
     }
 }
 
@@ -142,18 +148,18 @@ fn address(ip: IpAddr, port: u16) -> Option<Uri> {
 
 /// Metrics of one server.
 #[derive(Default)]
-struct Told {
-    values: Vec<(What, Sample)>,
+struct ScrapedMetrics {
+    samples: Vec<(PodMetric, Sample)>,
     /// Dividends and divisors, by metric and model.
     sums: BTreeMap<(String, String), f64>,
 }
 
-impl Told {
-    fn hear(&mut self, sample: Sample) {
+impl ScrapedMetrics {
+    fn add(&mut self, sample: Sample) {
         let metric = sample.labels.metric.as_str();
-        let direct = [(What::Kv, KV.as_slice()), (What::Queue, &QUEUE), (What::Capacity, &CAPACITY)];
-        if let Some((what, _)) = direct.into_iter().find(|(_, names)| names.contains(&metric)) {
-            self.values.push((what, sample));
+        let direct = [(PodMetric::Kv, KV.as_slice()), (PodMetric::Queue, &QUEUE), (PodMetric::Capacity, &CAPACITY)];
+        if let Some((kind, _)) = direct.into_iter().find(|(_, names)| names.contains(&metric)) {
+            self.samples.push((kind, sample));
             return;
         }
         let part = |(above, below): &Ratio| metric == *above || metric == *below;
@@ -165,27 +171,28 @@ impl Told {
     }
 
     /// Averages cover the server's lifetime, because a single scrape knows no other period.
-    fn figures(self, places: &Places<'_>, pod: usize) -> Vec<(What, Figure)> {
-        let mut values = self.values;
-        let ratios = [(What::Input, INPUT.as_slice()), (What::Output, &OUTPUT), (What::Hits, &HITS)];
-        for (what, names) in ratios {
-            for ((metric, model), above) in &self.sums {
-                let Some((_, below)) = names.iter().find(|(name, _)| name == metric) else { continue };
+    fn values(self, index: &PodIndex<'_>, pod: usize) -> Vec<(PodMetric, PodValue)> {
+        let mut samples = self.samples;
+        let ratios = [(PodMetric::Input, INPUT.as_slice()), (PodMetric::Output, &OUTPUT), (PodMetric::Hits, &HITS)];
+        for (metric, names) in ratios {
+            for ((name, model), above) in &self.sums {
+                let Some((_, below)) = names.iter().find(|(above, _)| above == name) else { continue };
                 let below = self.sums.get(&((*below).to_owned(), model.clone())).filter(|below| **below > 0.0);
-                let labels = Labels { model_name: model.clone(), ..Labels::default() };
-                values.push((what, Sample { labels, value: below.map(|below| above / below), at: 0.0 }));
+                let labels = SampleLabels { model_name: model.clone(), ..SampleLabels::default() };
+                samples.push((metric, Sample { labels, value: below.map(|below| above / below), at: 0.0 }));
             }
         }
-        let own = |what, sample: &Sample| Some((what, figure_of(what, places, pod, Sure::Addressed, sample)?));
-        let mut figures = Vec::new();
-        for (what, sample) in values {
-            let Some(figure) = own(what, &sample) else { continue };
-            figures.push(figure);
-            if matches!(what, What::Kv | What::Queue) {
+        let own =
+            |metric, sample: &Sample| Some((metric, value_of_pod(metric, index, pod, Certainty::OwnAddress, sample)?));
+        let mut values = Vec::new();
+        for (metric, sample) in samples {
+            let Some(value) = own(metric, &sample) else { continue };
+            values.push(value);
+            if matches!(metric, PodMetric::Kv | PodMetric::Queue) {
                 // The value is from now, whatever the age of other samples.
-                figures.extend(own(What::Age, &Sample { value: Some(0.0), ..sample }));
+                values.extend(own(PodMetric::Age, &Sample { value: Some(0.0), ..sample }));
             }
         }
-        figures
+        values
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
 use steersman_testkit::pki::Authority;
 use steersman_testkit::prometheus::{ClientAuth, PASSWORD, USER};
 
@@ -25,7 +25,7 @@ async fn untrusted_certificate_is_refused() {
     let other = Settings { ca_cert_path: Some(path("other/ca.pem")), ..good.clone() };
     let message = cause(&other).await;
     assert!(message.starts_with(&format!("the certificate of {host} is not trusted (")), "{message}");
-    assert!(message.contains("set PROMETHEUS_CA_CERT_PATH to its authority"), "{message}");
+    assert!(message.contains("set PROMETHEUS_CA_CERT_PATH to its CA"), "{message}");
 
     let elsewhere = Settings { server_name: Some("prometheus.example".to_owned()), ..good.clone() };
     let message = cause(&elsewhere).await;
@@ -56,7 +56,7 @@ async fn url_credentials_are_sent_but_never_reported() {
     let (settings, host) = (env.settings(), env.prometheus.address());
     assert_eq!(
         cause(&settings).await,
-        format!("{host} answers 401: it wants a login; set PROMETHEUS_BEARER_TOKEN or PROMETHEUS_TOKEN_PATH")
+        format!("{host} answers 401: it requires a login; set PROMETHEUS_BEARER_TOKEN or PROMETHEUS_TOKEN_PATH")
     );
     let with = |password: &str| Settings {
         base_url: settings.base_url.replace("https://", &format!("https://{USER}:{password}@")),
@@ -74,9 +74,7 @@ async fn url_credentials_are_sent_but_never_reported() {
     let message = cause(&Settings { token_path: Some(path.clone()), ..settings.clone() }).await;
     assert_eq!(
         message,
-        format!(
-            "{host} answers 401: it does not accept the token of PROMETHEUS_TOKEN_PATH {path}; give it a valid one"
-        )
+        format!("{host} answers 401: it rejects the token from PROMETHEUS_TOKEN_PATH {path}; replace the token")
     );
 }
 

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use http::header::{AUTHORIZATION, LOCATION};
 use http::{Method, Response};
 use jiff::Timestamp;
-use steersman_plan::variant::Silence;
+use steersman_plan::variant::MetricsError;
 use steersman_plan::variant::config::prometheus;
 
 use super::{NO_PODS, client, failure, model_query, query_model, ready_pod};
@@ -79,7 +79,7 @@ async fn answer(State((requests, fake)): State<Shared>, request: Request) -> Res
     response.body((fake.body)()).unwrap()
 }
 
-fn settings(server: &FakeServer) -> prometheus::Prometheus {
+fn settings(server: &FakeServer) -> prometheus::PrometheusConfig {
     let map = [("PROMETHEUS_BASE_URL", server.url.as_str()), ("PROMETHEUS_BEARER_TOKEN", TOKEN)];
     let map = map.map(|(key, value)| (key.to_owned(), value.to_owned()));
     prometheus::read(&map.into(), &Default::default(), true).unwrap()
@@ -92,24 +92,15 @@ async fn failure_reports_next_step_without_token() {
     let page = "<html>please log in</html>";
     let long = "x".repeat(1000);
     let cases = [
-        (
-            FakeResponse::new(401, page),
-            "401: it does not accept the token of PROMETHEUS_BEARER_TOKEN; give it a valid one",
-        ),
-        (
-            FakeResponse::new(403, page),
-            "403: whoever asks may not read metrics; give the account of the token that right",
-        ),
-        (FakeResponse::new(404, page), "404: there is no Prometheus at /api/v1/query; set PROMETHEUS_BASE_URL"),
-        (
-            FakeResponse::new(200, page),
-            "200 with what is no answer of Prometheus; check that PROMETHEUS_BASE_URL is its address",
-        ),
-        (FakeResponse::new(200, ""), "200 with what is no answer of Prometheus"),
-        (FakeResponse::new(503, page), "503; look at the log of Prometheus"),
+        (FakeResponse::new(401, page), "401: it rejects the token from PROMETHEUS_BEARER_TOKEN; replace the token"),
+        (FakeResponse::new(403, page), "403: the account of the token may not read metrics; give it that permission"),
+        (FakeResponse::new(404, page), "404: there is no Prometheus API at /api/v1/query; set PROMETHEUS_BASE_URL"),
+        (FakeResponse::new(200, page), "200, but not as the Prometheus API does; check PROMETHEUS_BASE_URL"),
+        (FakeResponse::new(200, ""), "200, but not as the Prometheus API does"),
+        (FakeResponse::new(503, page), "503; check the log of Prometheus"),
         (
             FakeResponse { location: Some("https://login.example/x?y"), ..FakeResponse::new(302, page) },
-            "sends us on to login.example",
+            "redirects to login.example",
         ),
         (
             FakeResponse::new(
@@ -120,7 +111,7 @@ async fn failure_reports_next_step_without_token() {
         ),
         (
             FakeResponse::new(200, &EMPTY_RESULT.replace("]}}", r#"]},"warnings":["store a is down"]}"#)),
-            "answers with a part of the data only: store a is down",
+            "returned only part of the data: store a is down",
         ),
     ];
     for (response, expected) in cases {
@@ -151,13 +142,13 @@ async fn only_transient_failures_are_retried() {
     }
     // A failure followed by a successful retry is not reported.
     let server = serve(FakeResponse { first_status: Some(503), ..FakeResponse::new(200, EMPTY_RESULT) }).await;
-    assert_eq!(query_model(&client(&settings(&server)), "a", &[]).await.pods, Err(Silence::Missing));
+    assert_eq!(query_model(&client(&settings(&server)), "a", &[]).await.pods, Err(MetricsError::NotFound));
 }
 
 #[tokio::test]
 async fn refused_post_falls_back_to_get() {
     let server = serve(FakeResponse { accepts_post: false, ..FakeResponse::new(200, EMPTY_RESULT) }).await;
-    assert_eq!(query_model(&client(&settings(&server)), "a", &[]).await.pods, Err(Silence::Missing));
+    assert_eq!(query_model(&client(&settings(&server)), "a", &[]).await.pods, Err(MetricsError::NotFound));
     let requests = server.requests.lock().unwrap();
     assert_eq!(requests[0].0, Method::POST);
     assert_eq!(requests[1].0, Method::GET);
@@ -186,8 +177,8 @@ async fn endless_response_is_cut_off() {
 async fn no_models_means_no_query() {
     let server = serve(FakeResponse::new(200, EMPTY_RESULT)).await;
     let client = client(&settings(&server));
-    assert!(client.look(&[], &[ready_pod("a", "one")], Timestamp::now()).await.is_empty());
+    assert!(client.query(&[], &[ready_pod("a", "one")], Timestamp::now()).await.is_empty());
     assert!(server.requests.lock().unwrap().is_empty());
-    let both = client.look(&[model_query("a", "m"), model_query("b", "m")], NO_PODS, Timestamp::now()).await;
+    let both = client.query(&[model_query("a", "m"), model_query("b", "m")], NO_PODS, Timestamp::now()).await;
     assert_eq!(both.len(), 2);
 }

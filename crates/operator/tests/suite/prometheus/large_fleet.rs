@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 use serde_json::json;
-use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus};
+use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::wait;
@@ -12,7 +12,7 @@ use steersman_testkit::wait;
 use super::{TestEnv, model_query, ready_pod};
 
 /// Models, pods and metrics of a fleet with this number of pods per namespace. One server exposes all metrics.
-fn fleet(namespaces: &[(&str, usize)]) -> (Vec<ModelAsked>, Vec<PodPlace>, String) {
+fn fleet(namespaces: &[(&str, usize)]) -> (Vec<ModelQuery>, Vec<FleetPod>, String) {
     let (mut models, mut pods, mut text) = (vec![], vec![], String::new());
     for (namespace, count) in namespaces {
         models.extend((0..count.div_ceil(100)).map(|number| model_query(namespace, &format!("model-{number}"))));
@@ -27,9 +27,9 @@ fn fleet(namespaces: &[(&str, usize)]) -> (Vec<ModelAsked>, Vec<PodPlace>, Strin
 }
 
 /// Queries these models; returns the number of pods with metrics and the number of queries.
-async fn query_fleet(env: &TestEnv, client: &Prometheus, models: &[ModelAsked], pods: &[PodPlace]) -> (usize, u64) {
+async fn query_fleet(env: &TestEnv, client: &Prometheus, models: &[ModelQuery], pods: &[FleetPod]) -> (usize, u64) {
     let before = env.prometheus.query_count().await.unwrap();
-    let observed = client.look(models, pods, Timestamp::now()).await;
+    let observed = client.query(models, pods, Timestamp::now()).await;
     let requests = env.prometheus.query_count().await.unwrap() - before;
     assert_eq!(observed.len(), models.len());
     (observed.values().map(|model| model.pods.as_ref().map_or(0, Vec::len)).sum(), requests)
@@ -67,7 +67,7 @@ async fn query_count_is_independent_of_fleet_size() {
     // The queries for the request count and for the scheduler queue are not split; the others are sent once per part.
     let (count, split) = query_fleet(&env, &client, &models, &pods).await;
     assert_eq!((count, split), (12_000, 2 * requests - 2), "12,000 series are queried in two parts");
-    let observed = client.look(&models, &pods, Timestamp::now()).await;
+    let observed = client.query(&models, &pods, Timestamp::now()).await;
     for namespace in ["a", "b", "c", "d"] {
         let requests = &observed[&NamespacedName::new(namespace, "model-0")].requests;
         assert_eq!(*requests, Lookup::Known(5.0), "a count without a namespace applies to {namespace} in either part");

@@ -1,7 +1,7 @@
 //! Missing metrics: of deleted pods, failed scrapes, unchanged samples, and an unavailable Prometheus.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman_plan::variant::Silence;
+use steersman_plan::variant::MetricsError;
 use steersman_reconcile::Lookup;
 use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::{FakePodMetrics, wait};
@@ -20,7 +20,7 @@ async fn removed_or_new_pods_have_no_metrics() {
     let observed = query_model(&client, "a", &[ready_pod("a", "lives"), ready_pod("a", "new")]).await;
     let names: Vec<_> = observed.pods.iter().flatten().map(|pod| &*pod.name).collect();
     assert_eq!(names, ["lives"]);
-    assert_eq!(query_model(&client, "a", &[ready_pod("a", "new")]).await.pods, Err(Silence::Missing));
+    assert_eq!(query_model(&client, "a", &[ready_pod("a", "new")]).await.pods, Err(MetricsError::NotFound));
 }
 
 /// Waits for the staleness marker of the series.
@@ -62,7 +62,7 @@ async fn recreated_pod_does_not_inherit_metrics() {
     // A new pod with this name has another address and has just started. Samples of the first pod are still recent.
     pods[0].ip = "10.0.0.2".parse().ok();
     pods[0].started = Some(Timestamp::now() + SignedDuration::from_mins(1));
-    assert_eq!(query_model(&client, "a", &pods).await.pods, Err(Silence::Missing));
+    assert_eq!(query_model(&client, "a", &pods).await.pods, Err(MetricsError::NotFound));
     labels["instance"] = "10.0.0.2:8000".into();
     env.pods.set("a", "web-0", vllm("0.1", "0", 0));
     env.scrape("web", &labels);
@@ -82,13 +82,13 @@ async fn old_metrics_are_stale_with_age() {
     env.serve_and_scrape("a", "still", &text);
     let (client, pods) = (env.client(), [ready_pod("a", "still")]);
     let observed =
-        until(&client, "a", &pods, "an age", |observed| matches!(observed.pods, Err(Silence::Stale(_)))).await;
-    let Err(Silence::Stale(age)) = &observed.pods else { unreachable!("`until` waits for it") };
+        until(&client, "a", &pods, "an age", |observed| matches!(observed.pods, Err(MetricsError::Stale(_)))).await;
+    let Err(MetricsError::Stale(age)) = &observed.pods else { unreachable!("`until` waits for it") };
     assert!(age.starts_with("12m") && age.ends_with('s'), "{age}");
     // The samples cannot belong to a pod that started later.
     let mut later = pods.clone();
     later[0].started = Some(Timestamp::now() - SignedDuration::from_mins(1));
-    assert_eq!(query_model(&client, "a", &later).await.pods, Err(Silence::Missing));
+    assert_eq!(query_model(&client, "a", &later).await.pods, Err(MetricsError::NotFound));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Counts of requests within a period, over counter resets and ended series.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::variant::prometheus::{ModelAsked, Prometheus};
+use steersman::variant::prometheus::{ModelQuery, Prometheus};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::wait;
@@ -10,8 +10,8 @@ use super::{MODEL, NO_PODS, TestEnv, vllm};
 
 async fn requests(client: &Prometheus, namespace: &str, seconds: i64) -> Lookup<f64> {
     let model =
-        ModelAsked { key: NamespacedName::new(namespace, MODEL), retention: SignedDuration::from_secs(seconds) };
-    client.look(std::slice::from_ref(&model), NO_PODS, Timestamp::now()).await.remove(&model.key).unwrap().requests
+        ModelQuery { key: NamespacedName::new(namespace, MODEL), retention: SignedDuration::from_secs(seconds) };
+    client.query(std::slice::from_ref(&model), NO_PODS, Timestamp::now()).await.remove(&model.key).unwrap().requests
 }
 
 async fn until(client: &Prometheus, seconds: i64, what: &str, holds: impl Fn(f64) -> bool) {
@@ -31,7 +31,7 @@ async fn request_count_survives_restart_and_pod_deletion() {
     let client = env.client();
     assert_eq!(
         requests(&client, "a", 3600).await,
-        Lookup::Unknown("Prometheus has no count of them for the last 1h0m0s".to_owned())
+        Lookup::Unknown("Prometheus has no request count for the last 1h0m0s".to_owned())
     );
     // The first sample of the counter is not zero: requests were served before the first scrape.
     env.serve_and_scrape("a", "one", &vllm("0", "0", 5));
@@ -68,10 +68,10 @@ async fn models_have_separate_retention_periods() {
     until(&client, 3600, "five requests", |count| count >= 5.0 - 1e-6).await;
     let periods = (1..=20).map(|number| SignedDuration::from_mins(number * 10));
     let models: Vec<_> = periods
-        .map(|retention| ModelAsked { key: NamespacedName::new("a", format!("{}", retention.as_mins())), retention })
-        .chain([ModelAsked { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(90) }])
+        .map(|retention| ModelQuery { key: NamespacedName::new("a", format!("{}", retention.as_mins())), retention })
+        .chain([ModelQuery { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(90) }])
         .collect();
-    let observed = client.look(&models, NO_PODS, Timestamp::now()).await;
+    let observed = client.query(&models, NO_PODS, Timestamp::now()).await;
     assert_eq!(observed.len(), 21);
     assert_eq!(observed[&NamespacedName::new("a", MODEL)].requests, Lookup::Known(5.0));
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::variant::prometheus::{PodPlace, Prometheus, Scraping};
-use steersman_plan::variant::ModelSeen;
-use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman::variant::prometheus::{FleetPod, Prometheus, ScrapeConfig};
+use steersman_plan::variant::ModelMetrics;
+use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
 use steersman_reconcile::Lookup;
 use steersman_testkit::FakePodMetrics;
 use steersman_testkit::prometheus::ClientAuth;
@@ -19,17 +19,17 @@ fn scraping_client(url: &str, port: u16) -> Prometheus {
     let settings = Settings { base_url: url.to_owned(), insecure_skip_verify: true, ..Settings::default() };
     let timeout = Duration::from_secs(60);
     // No server listens at the first port.
-    let scraping = Scraping { ports: vec![1, port], answer: timeout, limit: timeout, ..Scraping::default() };
+    let scraping = ScrapeConfig { ports: vec![1, port], answer: timeout, limit: timeout, ..ScrapeConfig::default() };
     Prometheus::new(&settings).unwrap().scraping(Some(scraping)).unwrap()
 }
 
-fn pod_at(namespace: &str, name: &str, ip: &str) -> PodPlace {
-    PodPlace { ip: ip.parse().ok(), ..ready_pod(namespace, name) }
+fn pod_at(namespace: &str, name: &str, ip: &str) -> FleetPod {
+    FleetPod { ip: ip.parse().ok(), ..ready_pod(namespace, name) }
 }
 
-async fn query_model(client: &Prometheus, pods: &[PodPlace], now: Timestamp) -> ModelSeen {
+async fn query_model(client: &Prometheus, pods: &[FleetPod], now: Timestamp) -> ModelMetrics {
     let model = model_query("a", super::MODEL);
-    client.look(std::slice::from_ref(&model), pods, now).await.remove(&model.key).unwrap()
+    client.query(std::slice::from_ref(&model), pods, now).await.remove(&model.key).unwrap()
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn zero_requests_are_unknown_with_missing_pods() {
     let Lookup::Unknown(why) = &observed.requests else {
         panic!("a model with ten served requests is not idle: {observed:?}")
     };
-    assert!(why.starts_with("pod unheard is not in Prometheus, so that its requests are not counted; "), "{why}");
+    assert!(why.starts_with("Prometheus does not scrape pod unheard, so its requests are not counted; "), "{why}");
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn pod_with_future_start_is_scraped() {
     let server = FakePodMetrics::start_at("127.0.0.2:0").await.unwrap();
     server.set("a", "any", vllm("0.9", "9", 10));
     let now = Timestamp::now();
-    let pods = [PodPlace { started: Some(now + SignedDuration::from_mins(10)), ..pod_at("a", "new", "127.0.0.2") }];
+    let pods = [FleetPod { started: Some(now + SignedDuration::from_mins(10)), ..pod_at("a", "new", "127.0.0.2") }];
     let observed = query_model(&scraping_client(&env.prometheus.url(), server.address().port()), &pods, now).await;
     assert_eq!(pod(&observed, "new").and_then(|pod| pod.kv), Some(0.9), "{observed:?}");
 }

@@ -1,20 +1,20 @@
 //! A simulated fleet, scraped by a real Prometheus: the measured values are those of the simulation.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus};
+use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus};
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
-use steersman_plan::variant::{ModelSeen, Silence};
+use steersman_plan::variant::{MetricsError, ModelMetrics};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
-use steersman_sim::load::{Load, Rate, Step};
-use steersman_sim::server::{Shape, Speed};
+use steersman_sim::load::{Load, LoadStep, Rate};
+use steersman_sim::server::{RequestShape, Speed};
 use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::wait;
 
 use super::{MODEL, TestEnv, pod, ready_pod};
 
-const SHAPE: Shape = Shape { input: 200, output: 100, known: 50 };
+const SHAPE: RequestShape = RequestShape { input: 200, output: 100, cached: 50 };
 const SPEED: Speed = Speed { start: 30_000, prefill: 1_500, decode: 100, sequences: 8, blocks: 500, block_size: 16 };
 
 /// Exposes the metrics of all pods at this moment of the simulation.
@@ -25,15 +25,20 @@ fn expose_metrics(env: &TestEnv, fleet: &Fleet) {
             None => env.pods.remove("a", name),
         }
     }
-    env.serve_and_scrape("a", "picker", &expose::picker(fleet, MODEL));
+    env.serve_and_scrape("a", "picker", &expose::endpoint_picker(fleet, MODEL));
 }
 
-async fn query_model(client: &Prometheus, pods: &[PodPlace]) -> ModelSeen {
-    let model = ModelAsked { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(10) };
-    client.look(std::slice::from_ref(&model), pods, Timestamp::now()).await.remove(&model.key).unwrap()
+async fn query_model(client: &Prometheus, pods: &[FleetPod]) -> ModelMetrics {
+    let model = ModelQuery { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(10) };
+    client.query(std::slice::from_ref(&model), pods, Timestamp::now()).await.remove(&model.key).unwrap()
 }
 
-async fn until(client: &Prometheus, pods: &[PodPlace], what: &str, holds: impl Fn(&ModelSeen) -> bool) -> ModelSeen {
+async fn until(
+    client: &Prometheus,
+    pods: &[FleetPod],
+    what: &str,
+    holds: impl Fn(&ModelMetrics) -> bool,
+) -> ModelMetrics {
     let mut last = None;
     let found = wait::eventually(what, async || {
         let observed = query_model(client, pods).await;
@@ -48,7 +53,7 @@ async fn until(client: &Prometheus, pods: &[PodPlace], what: &str, holds: impl F
 async fn simulated_fleet_is_measured_correctly() {
     let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
     let client = env.client();
-    let busy = Load::Steps(vec![Step { rate: Rate(40_000), lasts: 120_000 }]);
+    let busy = Load::Steps(vec![LoadStep { rate: Rate(40_000), lasts: 120_000 }]);
     let mut fleet = Fleet::new(SHAPE, busy);
 
     // There are no pods: all requests wait in the scheduler queue.
@@ -56,19 +61,19 @@ async fn simulated_fleet_is_measured_correctly() {
     expose_metrics(&env, &fleet);
     let expected_queue = Lookup::Known(Some(SchedulerQueue { requests: 400.0, bytes: 400.0 * 200.0 * 4.0 }));
     let cold = until(&client, &[], "a scheduler queue", |observed| observed.queue == expected_queue).await;
-    assert_eq!(cold.pods, Err(Silence::Missing));
+    assert_eq!(cold.pods, Err(MetricsError::NotFound));
 
     // Two pods, which take 30 s to start, are too few for the load.
     ["one", "two"].into_iter().for_each(|name| fleet.add(name, SPEED));
     let pods = [ready_pod("a", "one"), ready_pod("a", "two")];
     fleet.run_until(100_000);
     expose_metrics(&env, &fleet);
-    let two = |observed: &ModelSeen| observed.pods.as_ref().is_ok_and(|pods| pods.len() == 2);
+    let two = |observed: &ModelMetrics| observed.pods.as_ref().is_ok_and(|pods| pods.len() == 2);
     until(&client, &pods, "two pods", two).await;
     fleet.run_until(110_000);
     expose_metrics(&env, &fleet);
     // Prometheus scrapes the pods one after the other.
-    let averages = |observed: &ModelSeen| {
+    let averages = |observed: &ModelMetrics| {
         let waiting = fleet.waiting_at("one") as f64;
         observed.requests == Lookup::Known(fleet.served() as f64)
             && pod(observed, "one").is_some_and(|pod| pod.queue == Some(waiting) && pod.hit_rate.is_some())

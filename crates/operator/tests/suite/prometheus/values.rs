@@ -1,7 +1,7 @@
 //! Values of healthy pods and of the scheduler queue.
 
 use serde_json::json;
-use steersman_plan::variant::Silence;
+use steersman_plan::variant::MetricsError;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_reconcile::Lookup;
 use steersman_testkit::FakePodMetrics;
@@ -43,7 +43,7 @@ async fn pod_metrics_are_complete_and_per_namespace() {
         pod(observed, "one").is_some_and(|pod| pod.kv == Some(0.9))
     })
     .await;
-    assert_eq!(query_model(&client, "c", &pods).await.pods, Err(Silence::Missing));
+    assert_eq!(query_model(&client, "c", &pods).await.pods, Err(MetricsError::NotFound));
 }
 
 #[tokio::test]
@@ -58,9 +58,10 @@ async fn model_name_mismatch_is_reported() {
     env.serve_and_scrape("b", "two", &vllm("0.25", "0", 0));
     // This pod belongs to no scale target.
     env.serve_and_scrape("b", "else", "vllm:kv_cache_usage_perc{model_name=\"other\"} 0.5\n");
-    let named = until(&client, "a", &pods, "the other name", |observed| observed.pods != Err(Silence::Missing)).await;
-    assert_eq!(named.pods, Err(Silence::Misnamed(vec!["llama".to_owned()])));
-    let observed = until(&client, "b", &pods, "the pod", |observed| observed.pods != Err(Silence::Missing)).await;
+    let named =
+        until(&client, "a", &pods, "the other name", |observed| observed.pods != Err(MetricsError::NotFound)).await;
+    assert_eq!(named.pods, Err(MetricsError::ModelNameMismatch(vec!["llama".to_owned()])));
+    let observed = until(&client, "b", &pods, "the pod", |observed| observed.pods != Err(MetricsError::NotFound)).await;
     assert_eq!(pod(&observed, "two").and_then(|pod| pod.kv), Some(0.25));
 }
 

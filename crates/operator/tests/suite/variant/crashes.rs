@@ -7,7 +7,7 @@ use super::*;
 async fn reconcile_namespace(cluster: &Cluster, client: Client, namespace: &str) -> Result<()> {
     let scope = Scope::Namespace(namespace.to_owned());
     let context = fleet_context(cluster, client, scope, namespace, &[]);
-    reconcile_fleet(&Variants::new(&context, FleetRhythm::default())).await.map(|_| ())
+    reconcile_fleet(&FleetController::new(&context, DebounceConfig::default())).await.map(|_| ())
 }
 
 /// The object without the times of its decision, which differ between runs.
@@ -57,10 +57,10 @@ async fn concurrent_writer_conflicts_without_lost_update() {
     let (one, other) = (test.controller(test.admin.clone()), test.controller(test.admin.clone()));
     one.fill().await.unwrap();
     other.fill().await.unwrap();
-    assert_eq!(one.pass().await.written, 1);
-    let late = other.pass().await;
-    assert_eq!((late.written, late.overtaken, late.failed), (0, 1, 0), "{late:?}");
+    assert_eq!(one.reconcile().await.written, 1);
+    let late = other.reconcile().await;
+    assert_eq!((late.written, late.conflicts, late.failed), (0, 1, 0), "{late:?}");
     assert_eq!(reconcile_fleet(&other).await.unwrap().written, 0, "the second controller must decide the same");
     // The first controller knows its own write without a watch event.
-    assert_eq!(one.pass().await.written, 0);
+    assert_eq!(one.reconcile().await.written, 0);
 }

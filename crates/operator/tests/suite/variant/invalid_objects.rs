@@ -20,7 +20,7 @@ async fn invalid_object_keeps_exporting_last_decision() {
     let variables = [("CONTROLLER_INSTANCE", "unreadable-test")];
     let scope = Scope::Namespace(test.namespace.name().to_owned());
     let context = fleet_context(test.cluster, test.admin.clone(), scope, test.settings.name(), &variables);
-    let variants = Variants::new(&context, FleetRhythm::default());
+    let variants = FleetController::new(&context, DebounceConfig::default());
     assert_eq!(reconcile_fleet(&variants).await.unwrap().decided, 2);
     let is_exported = |name: &str| {
         let text = context.controller.metrics.text().unwrap();

@@ -40,13 +40,17 @@ async fn gpu_limiter_caps_replicas_at_node_capacity() {
     let selector = format!("test={}", test.namespace.name());
     let variables = [("WVA_NODE_SELECTOR", selector.as_str())];
     let context = fleet_context(test.cluster, test.admin.clone(), scope(), test.settings.name(), &variables);
-    reconcile_fleet(&Variants::new(&context, FleetRhythm::default())).await.unwrap();
+    reconcile_fleet(&FleetController::new(&context, DebounceConfig::default())).await.unwrap();
     for (name, replicas, words) in [
-        ("v", 4, "wanted 7, limited by gpu-limiter: limited: allocated 2 GPUs for +2 replicas; nodes offer 4 of A100"),
+        (
+            "v",
+            4,
+            "wanted 7, limited by gpu-limiter: limited: allocated 2 GPUs for +2 replicas; the nodes have 4 A100 in total",
+        ),
         (
             "w",
             2,
-            "wanted 7, limited by gpu-limiter: no scale-up (target=2, current=2); no node offers H100; they offer A100, L40S",
+            "wanted 7, limited by gpu-limiter: no scale-up (target=2, current=2); no node has H100; available: A100, L40S",
         ),
     ] {
         assert_eq!(test.desired(name).await, Some(replicas), "{name}");
@@ -120,7 +124,8 @@ async fn refused_owner_reference_is_reported_once() {
     assert_eq!(owners(&test).await, Vec::<Value>::new());
     let (kind, message) = test.namespace.wait_for_event("OwnerReferenceRefused").await.unwrap();
     assert_eq!(kind, "Warning");
-    let expected = "The owner reference that annotation steersman.dev/owner-reference asks for is refused: ";
+    let expected =
+        "The API server refuses the owner reference that annotation steersman.dev/owner-reference requests: ";
     assert!(message.starts_with(expected) && message.ends_with("or remove the annotation"), "{message}");
     let events = test.namespace.api::<Event>().list(&ListParams::default()).await.unwrap().items;
     let refusals = events.iter().filter(|event| event.reason.as_deref() == Some("OwnerReferenceRefused"));

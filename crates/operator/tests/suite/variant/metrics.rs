@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use steersman::variant::metrics::{Resolution, Shown, Step};
+use steersman::variant::metrics::{ConflictResolution, GaugeValues, ReconcileStep};
 use steersman_reconcile::NamespacedName;
 
 use super::*;
@@ -31,15 +31,18 @@ fn documented_series() -> Series {
 /// Every series that can be exported, with all labels.
 fn exported_series() -> Series {
     let (metrics, FamilyMetrics { fleet: gauges, .. }) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
-    gauges.speak_as(Some("blue".to_owned()));
-    let shown =
-        |desired: Option<i32>, conflict: Resolution| Shown { desired, conflict: Some(conflict), ..Shown::default() };
+    gauges.set_instance(Some("blue".to_owned()));
+    let shown = |desired: Option<i32>, conflict: ConflictResolution| GaugeValues {
+        desired,
+        conflict: Some(conflict),
+        ..GaugeValues::default()
+    };
     for desired in [2, 3] {
-        let winner = (NamespacedName::new("a", "old"), shown(Some(desired), Resolution::Winner(2)));
-        gauges.publish([winner, (NamespacedName::new("a", "new"), shown(None, Resolution::Suppressed))].into());
+        let winner = (NamespacedName::new("a", "old"), shown(Some(desired), ConflictResolution::Winner(2)));
+        gauges.publish([winner, (NamespacedName::new("a", "new"), shown(None, ConflictResolution::Suppressed))].into());
     }
-    gauges.passed(2, 1, Timestamp::UNIX_EPOCH);
-    gauges.step(Step::Decide, Duration::from_millis(1));
+    gauges.reconciled(2, 1, Timestamp::UNIX_EPOCH);
+    gauges.step(ReconcileStep::Decide, Duration::from_millis(1));
     let text = metrics.text().unwrap();
     let lines = text.lines().filter(|line| line.starts_with("wva_") || line.starts_with("steersman_fleet_"));
     let series = |line: &str| {

@@ -38,7 +38,7 @@ impl RunningController {
         wait::until_allowed(&client, "list", "llmd.ai", "variantautoscalings", None).await.unwrap();
         let context = fleet_context(test.cluster, client, Scope::Namespace(name.to_owned()), test.settings.name(), &[]);
         let (metrics, stop) = (context.controller.metrics.clone(), CancellationToken::new());
-        let task = tokio::spawn(steersman::variant::run(context, FleetRhythm::default(), stop.clone()));
+        let task = tokio::spawn(steersman::variant::run(context, DebounceConfig::default(), stop.clone()));
         Self { metrics, stop, task }
     }
 
@@ -73,7 +73,7 @@ async fn missing_permission_affects_only_its_kind() {
     assert_eq!(truth, "Unknown", "a forbidden target must not be reported as missing: {message}");
     assert!(message.contains("cannot list resource \"leaderworkersets\""), "{message}");
     let advice =
-        "grant Steersman's account the right to get, list and watch leaderworkersets of leaderworkerset.x-k8s.io";
+        "allow Steersman's service account to get, list and watch leaderworkersets of leaderworkerset.x-k8s.io";
     assert!(message.contains(advice), "{message}");
 
     let rule = json!({ "apiGroups": ["leaderworkerset.x-k8s.io"], "resources": ["leaderworkersets"],

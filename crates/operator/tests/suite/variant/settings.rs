@@ -64,8 +64,8 @@ async fn conflicting_entries_are_reported() {
     let (truth, reason, message) = condition(&test.status("v").await, "ConfigurationValid");
     assert_eq!((truth.as_str(), reason.as_str()), ("False", "ConfigEntriesClash"));
     let words = format!(
-        "ConfigMap {}/{map}, keys narrow and wide: together, for model meta/llama, kvCacheThreshold (0.30) \
-                         should be >= kvSpareTrigger (0.50).",
+        "ConfigMap {}/{map}, keys narrow and wide contradict each other for model meta/llama: kvCacheThreshold (0.30) should \
+         be >= kvSpareTrigger (0.50).",
         test.settings.name()
     );
     assert!(message.starts_with(&words) && message.contains("Change one of them"), "{message}");
@@ -106,7 +106,7 @@ async fn stored_decision_is_exported_before_first_reconcile() {
     test.objects().patch_status("v", &PatchParams::default(), &patch).await.unwrap();
     let scope = Scope::Namespace(test.namespace.name().to_owned());
     let context = fleet_context(test.cluster, test.admin.clone(), scope, test.settings.name(), &[]);
-    let variants = Variants::new(&context, FleetRhythm::default());
+    let variants = FleetController::new(&context, DebounceConfig::default());
     variants.fill().await.unwrap();
     variants.republish();
     let labels = format!(
@@ -121,7 +121,7 @@ async fn stored_decision_is_exported_before_first_reconcile() {
     ] {
         assert!(text.lines().any(|known| known == line), "{line} in\n{text}");
     }
-    variants.pass().await;
+    variants.reconcile().await;
     assert!(
         context.controller.metrics.text().unwrap().contains(&format!("wva_desired_replicas{{{labels}}} 7")),
         "the exported decision must stay"
@@ -160,7 +160,7 @@ async fn empty_namespace_config_counts_when_labelled() {
     test.objects().patch("v", &PatchParams::default(), &labels).await.unwrap();
     let variables = [("CONTROLLER_INSTANCE", "labelled")];
     let context = fleet_context(test.cluster, test.admin.clone(), Scope::Cluster, test.settings.name(), &variables);
-    let variants = Variants::new(&context, FleetRhythm::default());
+    let variants = FleetController::new(&context, DebounceConfig::default());
     let event_count = async || namespace.api::<Event>().list(&ListParams::default()).await.unwrap().items.len();
     let namespaces: Api<CoreNamespace> = Api::all(test.admin.clone());
     let patch_and_reconcile = async |patch: Value| {

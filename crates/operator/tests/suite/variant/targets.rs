@@ -85,7 +85,7 @@ async fn older_object_wins_shared_target() {
     test.create("alpha", spec("decode")).await;
     let scope = Scope::Namespace(test.namespace.name().to_owned());
     let context = fleet_context(test.cluster, test.admin.clone(), scope, test.settings.name(), &[]);
-    let controller = Variants::new(&context, FleetRhythm::default());
+    let controller = FleetController::new(&context, DebounceConfig::default());
     reconcile_fleet(&controller).await.unwrap();
     let namespace = test.namespace.name();
     let contested =
@@ -215,7 +215,7 @@ async fn only_watched_and_not_excluded_namespaces_are_reconciled() {
     };
     let elsewhere = Scope::Namespace(test.settings.name().to_owned());
     let other_context = fleet_context(test.cluster, test.admin.clone(), elsewhere, test.settings.name(), &[]);
-    let outcome = reconcile_fleet(&Variants::new(&other_context, FleetRhythm::default())).await.unwrap();
+    let outcome = reconcile_fleet(&FleetController::new(&other_context, DebounceConfig::default())).await.unwrap();
     assert_eq!(outcome.decided, 0);
     assert!(!is_applied(test.namespace.name()).await);
 
@@ -223,7 +223,7 @@ async fn only_watched_and_not_excluded_namespaces_are_reconciled() {
     let variables = [("CONTROLLER_INSTANCE", "scope-test")];
     let cluster_context =
         fleet_context(test.cluster, test.admin.clone(), Scope::Cluster, test.settings.name(), &variables);
-    let variants = Variants::new(&cluster_context, FleetRhythm::default());
+    let variants = FleetController::new(&cluster_context, DebounceConfig::default());
     let outcome = reconcile_fleet(&variants).await.unwrap();
     assert_eq!(outcome.decided, 1);
     assert!(is_applied(test.namespace.name()).await && !is_applied(excluded.name()).await);
@@ -239,7 +239,7 @@ async fn only_watched_and_not_excluded_namespaces_are_reconciled() {
     // Excluded again: the status reports it once, even if the operator starts after the exclusion.
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
     namespaces.patch(excluded.name(), &PatchParams::default(), &patch).await.unwrap();
-    let variants = Variants::new(&cluster_context, FleetRhythm::default());
+    let variants = FleetController::new(&cluster_context, DebounceConfig::default());
     assert_eq!(reconcile_fleet(&variants).await.unwrap().decided, 1);
     let excluded_object = async || objects(&test.admin, excluded.name()).get("v").await.unwrap();
     let before = excluded_object().await;
@@ -249,7 +249,7 @@ async fn only_watched_and_not_excluded_namespaces_are_reconciled() {
         "the series of the excluded namespace must be removed"
     );
     reconcile_fleet(&variants).await.unwrap();
-    reconcile_fleet(&Variants::new(&cluster_context, FleetRhythm::default())).await.unwrap();
+    reconcile_fleet(&FleetController::new(&cluster_context, DebounceConfig::default())).await.unwrap();
     assert_eq!(
         excluded_object().await.metadata.resource_version,
         before.metadata.resource_version,
@@ -266,7 +266,7 @@ async fn namespace_excluded_during_reconcile_is_not_exported() {
     test.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     let variables = [("CONTROLLER_INSTANCE", "midway")];
     let context = fleet_context(test.cluster, test.admin.clone(), Scope::Cluster, test.settings.name(), &variables);
-    let variants = Variants::new(&context, FleetRhythm::default());
+    let variants = FleetController::new(&context, DebounceConfig::default());
     reconcile_fleet(&variants).await.unwrap();
     let exported = || context.controller.metrics.text().unwrap().contains(test.namespace.name());
     assert!(exported());
@@ -284,8 +284,8 @@ async fn namespace_excluded_during_reconcile_is_not_exported() {
         variants.fill().await.unwrap();
         drop((connection, prometheus));
     };
-    let (outcome, ()) = tokio::join!(variants.pass(), exclude_meanwhile);
-    assert_eq!((outcome.decided, outcome.overtaken, outcome.written), (1, 1, 0));
+    let (outcome, ()) = tokio::join!(variants.reconcile(), exclude_meanwhile);
+    assert_eq!((outcome.decided, outcome.conflicts, outcome.written), (1, 1, 0));
     assert!(!exported(), "{}", context.controller.metrics.text().unwrap());
 }
 
@@ -304,7 +304,7 @@ async fn exclusion_is_reported_while_events_hang() {
     let server = Server::new(inject_by_request(&test.admin, hang_events), String::new(), Duration::from_secs(12));
     let controller = ControllerContext { server, ..context.controller.clone() };
     let context = FleetContext { controller, ..context };
-    let variants = Variants::new(&context, FleetRhythm::default());
+    let variants = FleetController::new(&context, DebounceConfig::default());
     reconcile_fleet(&variants).await.unwrap();
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
     let namespaces: Api<CoreNamespace> = Api::all(test.admin.clone());

@@ -45,7 +45,7 @@ pub struct Classes {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found<'a> {
+pub struct ClassTarget<'a> {
     pub class: &'a Class,
     pub target: &'a Target,
 }
@@ -61,7 +61,7 @@ pub struct NoTarget {
 
 impl Classes {
     /// `key`: the class that the object references. If it has no target for the model, all classes are searched.
-    pub fn find(&self, namespace: &str, model: &str, key: Option<&str>) -> Result<Found<'_>, NoTarget> {
+    pub fn find(&self, namespace: &str, model: &str, key: Option<&str>) -> Result<ClassTarget<'_>, NoTarget> {
         let referred = key.and_then(|key| self.by_key.get(key));
         let places = [(namespace, model), ("", model), (namespace, ANY), ("", ANY)];
         let all: Vec<&Class> = self.by_key.values().collect();
@@ -72,11 +72,11 @@ impl Classes {
     }
 }
 
-fn among<'a>(classes: &[&'a Class], places: &[(&str, &str)]) -> Option<Found<'a>> {
+fn among<'a>(classes: &[&'a Class], places: &[(&str, &str)]) -> Option<ClassTarget<'a>> {
     places.iter().find_map(|(namespace, model)| {
         classes.iter().find_map(|class| {
             let fits = |target: &&Target| target.namespace == *namespace && target.model == *model;
-            class.data.iter().find(fits).map(|target| Found { class, target })
+            class.data.iter().find(fits).map(|target| ClassTarget { class, target })
         })
     })
 }
@@ -97,7 +97,7 @@ pub fn read(data: &BTreeMap<String, String>, mode: Mode, last: &Classes, notes: 
                 !usable(target.tpot) || !usable(target.ttft)
             });
             match bad {
-                Some(target) => Err(format!("the targets of model {:?} are not milliseconds", target.model)),
+                Some(target) => Err(format!("the targets of model {:?} must be milliseconds, 0 or more", target.model)),
                 None => Ok(()),
             }
         },

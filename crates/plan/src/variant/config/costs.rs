@@ -9,7 +9,7 @@ use super::note::{Notes, entries};
 use crate::variant::Mode;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct CostEntry {
     #[serde(default)]
     pub device: String,
     pub cost: String,
@@ -19,7 +19,7 @@ pub struct Entry {
 pub struct Costs {
     /// Cents per hour and accelerator, by the accelerator's name.
     pub cents: BTreeMap<String, f64>,
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, CostEntry>,
 }
 
 pub fn read(data: &BTreeMap<String, String>, mode: Mode, last: &Costs, notes: &mut Notes<'_>) -> Costs {
@@ -29,8 +29,10 @@ pub fn read(data: &BTreeMap<String, String>, mode: Mode, last: &Costs, notes: &m
         &last.entries,
         mode,
         notes,
-        |_, entry: &mut Entry, _, _| {
-            number(&entry.cost).map(drop).ok_or_else(|| format!("cost {:?} is not a number of cents", entry.cost))
+        |_, entry: &mut CostEntry, _, _| {
+            number(&entry.cost)
+                .map(drop)
+                .ok_or_else(|| format!("cost {:?} must be a number of cents, 0 or more", entry.cost))
         },
     );
     let cents = entries.iter().filter_map(|(name, entry)| Some((name.clone(), number(&entry.cost)?))).collect();

@@ -16,17 +16,21 @@ pub fn read(text: Option<&str>, last: SignedDuration, notes: &mut Notes<'_>) -> 
     let Some(text) = text.filter(|text| !text.is_empty()) else { return USUAL };
     match duration::parse(text) {
         Ok(interval) if interval <= SignedDuration::ZERO => {
-            notes.bad(KEY, &format!("{text} is not above zero"));
+            notes.bad(KEY, &format!("{text} is not greater than zero"));
             last
         }
         Ok(interval) if interval < SHORTEST => {
-            notes.bent(KEY, &format!("{text} is below the minimum of 1s, which is used instead"));
+            notes.bent(KEY, &format!("{text} is below the minimum; 1s is used"));
             SHORTEST
         }
         Ok(interval) => {
             if !(SHORT..=LONG).contains(&interval) {
-                let effect = if interval < SHORT { "metrics change more slowly" } else { "load is noticed that late" };
-                notes.odd(KEY, &format!("{text} is outside of the recommended 10s to 10m: {effect}"));
+                let effect = if interval < SHORT {
+                    "metrics do not change that often"
+                } else {
+                    "changes of the load are noticed late"
+                };
+                notes.odd(KEY, &format!("{text} is outside the recommended range of 10s to 10m: {effect}"));
             }
             interval
         }

@@ -22,21 +22,21 @@ use self::classes::Classes;
 use self::costs::Costs;
 pub use self::finding::ConfigFinding;
 use self::note::Notes;
-use self::prometheus::{Prometheus, Refused};
+use self::prometheus::{PrometheusConfig, PrometheusConfigError};
 pub use self::saturation::Saturation;
 use self::thresholds::Thresholds;
-use self::zero::{ScaleToZero, Spelling};
+use self::zero::{ScaleToZeroConfig, Spelling};
 use super::{Mode, names};
 
-pub type Data = BTreeMap<String, String>;
+pub type ConfigData = BTreeMap<String, String>;
 
 /// All sources of settings.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct ConfigSeen {
+pub struct ConfigSources {
     /// Namespaces of the operator's own ConfigMaps. The first that has one is used.
     pub namespaces: Vec<String>,
     /// By namespace and name.
-    pub maps: BTreeMap<(String, String), Data>,
+    pub maps: BTreeMap<(String, String), ConfigData>,
     /// Namespaces whose own ConfigMaps apply: they have a `VariantAutoscaling` or the label, and are not excluded.
     pub local: BTreeSet<String>,
     pub environment: BTreeMap<String, String>,
@@ -49,13 +49,13 @@ pub struct Config {
     pub interval: SignedDuration,
     /// `None` if Prometheus is not configured.
     #[serde(skip)]
-    pub prometheus: Option<Prometheus>,
+    pub prometheus: Option<PrometheusConfig>,
     pub costs: Costs,
     pub classes: Classes,
-    pub zero: ScaleToZero,
+    pub zero: ScaleToZeroConfig,
     pub saturation: Saturation,
     /// By namespace. They replace the operator's own ConfigMaps.
-    pub local_zero: BTreeMap<String, ScaleToZero>,
+    pub local_zero: BTreeMap<String, ScaleToZeroConfig>,
     pub local_saturation: BTreeMap<String, Saturation>,
     /// The ConfigMaps in use, as `namespace/name`.
     pub sources: Vec<String>,
@@ -68,7 +68,7 @@ impl Default for Config {
             prometheus: None,
             costs: Costs::default(),
             classes: Classes::default(),
-            zero: ScaleToZero::default(),
+            zero: ScaleToZeroConfig::default(),
             saturation: Saturation::default(),
             local_zero: BTreeMap::new(),
             local_saturation: BTreeMap::new(),
@@ -78,7 +78,7 @@ impl Default for Config {
 }
 
 impl Config {
-    pub fn zero(&self, namespace: &str) -> &ScaleToZero {
+    pub fn zero(&self, namespace: &str) -> &ScaleToZeroConfig {
         self.local_zero.get(namespace).unwrap_or(&self.zero)
     }
 
@@ -97,13 +97,13 @@ pub fn main_keys() -> impl Iterator<Item = &'static str> {
 
 /// Total: the result is usable whatever the ConfigMaps hold. If a ConfigMap could not be read, the caller keeps `last`
 /// and does not call this.
-pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<ConfigFinding>) {
+pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<ConfigFinding>) {
     let mut findings = Vec::new();
-    let empty = Data::new();
-    let own = |candidates: &[String]| -> Option<(NamespacedName, &Data)> {
+    let empty = ConfigData::new();
+    let own = |candidates: &[String]| -> Option<(NamespacedName, &ConfigData)> {
         seen.namespaces.iter().find_map(|namespace| found(seen, namespace, candidates))
     };
-    let of = |map: &Option<(NamespacedName, &Data)>| map.as_ref().map(|(name, _)| name.clone());
+    let of = |map: &Option<(NamespacedName, &ConfigData)>| map.as_ref().map(|(name, _)| name.clone());
 
     let main = own(&names::main_maps(&seen.environment));
     let data = main.as_ref().map_or(&empty, |(_, data)| *data);
@@ -113,20 +113,23 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
     let from_environment = prometheus::has_address(&seen.environment);
     let prometheus = match prometheus::read(&seen.environment, data, seen.allow_http) {
         Ok(prometheus) => Some(prometheus),
-        Err(Refused { key, why }) if from_environment => {
+        Err(PrometheusConfigError { key, why }) if from_environment => {
             Notes { map: None, findings: &mut findings }.bad(key, &why);
             last.prometheus.clone()
         }
-        Err(Refused { key, why }) if prometheus::has_address(data) => {
+        Err(PrometheusConfigError { key, why }) if prometheus::has_address(data) => {
             notes.bad(key, &why);
             last.prometheus.clone()
         }
         // A removed address is not an invalid value: metrics are no longer wanted from there.
-        Err(Refused { key, why }) => {
-            let own = seen.namespaces.first().map_or("Steersman's own", String::as_str);
+        Err(PrometheusConfigError { key, why }) => {
+            let own = seen
+                .namespaces
+                .first()
+                .map_or_else(|| "in Steersman's namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
             let remedy = format!(
-                "Give its address, which begins with https://, in ConfigMap {} of namespace {own}; until then no load is \
-                 known, and replicas stay as they are.",
+                "Set it to the address of Prometheus, which begins with https://, in ConfigMap {} {own}. Until then the load \
+                 is unknown and replicas stay as they are.",
                 main.as_ref().map_or(names::MAIN[0], |(map, _)| map.name.as_str())
             );
             notes.absent(key, &why, &remedy);
@@ -144,13 +147,14 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
     let classes = classes::read(data, mode, &last.classes, &mut notes);
 
     let switch = seen.environment.get(names::ZERO_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let read_zero = |map: Option<(NamespacedName, &Data)>, last: &ScaleToZero, findings: &mut Vec<ConfigFinding>| {
-        let last = ScaleToZero { environment: switch, ..last.clone() };
-        let (map, data) = map.map_or((None, &empty), |(map, data)| (Some(map), data));
-        let camel = map.as_ref().is_some_and(|map| map.name == names::ZERO_CAMEL);
-        let spelling = if camel { Spelling::Camel } else { Spelling::Snake };
-        zero::read(data, spelling, mode, &last, &mut Notes { map, findings })
-    };
+    let read_zero =
+        |map: Option<(NamespacedName, &ConfigData)>, last: &ScaleToZeroConfig, findings: &mut Vec<ConfigFinding>| {
+            let last = ScaleToZeroConfig { environment: switch, ..last.clone() };
+            let (map, data) = map.map_or((None, &empty), |(map, data)| (Some(map), data));
+            let camel = map.as_ref().is_some_and(|map| map.name == names::ZERO_CAMEL);
+            let spelling = if camel { Spelling::Camel } else { Spelling::Snake };
+            zero::read(data, spelling, mode, &last, &mut Notes { map, findings })
+        };
     let zero_names = [names::ZERO_CAMEL.to_owned(), names::ZERO_SNAKE.to_owned()];
     let zero_map = own(&zero_names);
     let zero = read_zero(zero_map.clone(), &last.zero, &mut findings);
@@ -169,7 +173,9 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
             // A map without a valid entry replaces nothing, unless it has entries that cannot be read.
             let own = match (own.entries.is_empty(), own.unread.is_empty()) {
                 (false, _) => Some(own),
-                (true, false) => Some(ScaleToZero { unread: own.unread, entries: BTreeMap::new(), ..zero.clone() }),
+                (true, false) => {
+                    Some(ScaleToZeroConfig { unread: own.unread, entries: BTreeMap::new(), ..zero.clone() })
+                }
                 (true, true) => None,
             };
             local_zero.extend(own.map(|own| (namespace.clone(), own)));
@@ -194,11 +200,15 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
 }
 
 /// Whether a finding applies to objects of the namespace. ConfigMaps of other users' namespaces do not.
-pub fn concerns(finding: &ConfigFinding, seen: &ConfigSeen, namespace: &str) -> bool {
+pub fn concerns(finding: &ConfigFinding, seen: &ConfigSources, namespace: &str) -> bool {
     finding.config_map.as_ref().is_none_or(|map| map.namespace == namespace || seen.namespaces.contains(&map.namespace))
 }
 
-fn found<'a>(seen: &'a ConfigSeen, namespace: &str, candidates: &[String]) -> Option<(NamespacedName, &'a Data)> {
+fn found<'a>(
+    seen: &'a ConfigSources,
+    namespace: &str,
+    candidates: &[String],
+) -> Option<(NamespacedName, &'a ConfigData)> {
     candidates.iter().find_map(|name| {
         let data = seen.maps.get(&(namespace.to_owned(), name.clone()))?;
         Some((NamespacedName::new(namespace, name), data))

@@ -23,7 +23,7 @@ pub struct Notes<'a> {
 
 impl Notes<'_> {
     pub fn bad(&mut self, key: &str, why: &str) {
-        let remedy = "Correct the value; until then the last good one holds, or else the default.";
+        let remedy = "Correct the value. Until then the last valid value is used, or the default if there is none.";
         self.add(Severity::Warning, "ConfigValueInvalid", key, why, remedy);
     }
 
@@ -43,7 +43,7 @@ impl Notes<'_> {
     }
 
     pub fn odd(&mut self, key: &str, why: &str) {
-        self.add(Severity::Info, "ConfigValueUnusual", key, why, "Check that this is meant.");
+        self.add(Severity::Info, "ConfigValueUnusual", key, why, "Check that this is intended.");
     }
 
     pub fn duplicate(&mut self, key: &str, model: &str) {
@@ -57,8 +57,8 @@ impl Notes<'_> {
         let named: Vec<&str> = keys.iter().take(MOST_FIELDS).copied().collect();
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
-        let text = format!("keys {}{rest}: together, for model {model}{place}, {why}", named.join(" and "));
-        let remedy = "Change one of them; until then neither holds for that model, and entry default does.";
+        let text = format!("keys {}{rest} contradict each other for model {model}{place}: {why}", named.join(" and "));
+        let remedy = "Change one of them. Until then entry default applies to that model.";
         self.push(Severity::Warning, "ConfigEntriesClash", &named, &text, remedy);
     }
 
@@ -101,8 +101,8 @@ pub fn unknown_fields(data: &BTreeMap<String, String>, known: &[&str], notes: &m
         let unknown = fields.into_keys().filter(|field| !known.contains(&field.as_str())).take(MOST_FIELDS);
         let unknown: Vec<String> = unknown.map(|field| format!("{:?}", shortened(&field))).collect();
         if !unknown.is_empty() {
-            let why = format!("there is no setting {}", unknown.join(", "));
-            notes.ignored(key, &why, &format!("It has no effect. Correct it to one of {}.", known.join(", ")));
+            let why = format!("unknown field {}", unknown.join(", "));
+            notes.ignored(key, &why, &format!("It has no effect. Known fields: {}.", known.join(", ")));
         }
     }
 }
@@ -114,7 +114,7 @@ fn shortened(text: &str) -> &str {
 /// The message names the position and never the content.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_saphyr::from_str(text).map_err(|error| match error.location() {
-        Some(at) => format!("it is not the expected YAML at line {}, column {}", at.line(), at.column()),
-        None => "it is not the expected YAML".to_owned(),
+        Some(at) => format!("invalid YAML or a wrong type at line {}, column {}", at.line(), at.column()),
+        None => "invalid YAML or a wrong type".to_owned(),
     })
 }

@@ -16,7 +16,7 @@ const TOKEN_PATH: &str = "PROMETHEUS_TOKEN_PATH";
 pub const KEYS: [&str; 8] = [BASE_URL, INSECURE, CA_CERT, CLIENT_CERT, CLIENT_KEY, SERVER_NAME, TOKEN, TOKEN_PATH];
 
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Prometheus {
+pub struct PrometheusConfig {
     pub base_url: String,
     pub insecure_skip_verify: bool,
     pub ca_cert_path: Option<String>,
@@ -29,7 +29,7 @@ pub struct Prometheus {
 }
 
 /// Hides the password in the address and the token.
-impl fmt::Debug for Prometheus {
+impl fmt::Debug for PrometheusConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Prometheus")
             .field("base_url", &without_secrets(&self.base_url))
@@ -61,7 +61,7 @@ impl fmt::Debug for Token {
 
 /// Why the settings cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct PrometheusConfigError {
     pub key: &'static str,
     pub why: String,
 }
@@ -75,8 +75,8 @@ pub fn read(
     environment: &BTreeMap<String, String>,
     map: &BTreeMap<String, String>,
     allow_http: bool,
-) -> Result<Prometheus, Refused> {
-    let refused = |key, why: &str| Refused { key, why: why.to_owned() };
+) -> Result<PrometheusConfig, PrometheusConfigError> {
+    let refused = |key, why: &str| PrometheusConfigError { key, why: why.to_owned() };
     let source = [environment, map].into_iter().find(|source| has_address(source)).ok_or_else(|| {
         let why = "no Prometheus configuration found. Please set PROMETHEUS_BASE_URL environment variable or configure via \
                    ConfigMap";
@@ -91,7 +91,7 @@ pub fn read(
     }
     if !has_host(&base_url) {
         // The address is not shown, because it may hold a password.
-        let why = "it is not an address such as https://prometheus.monitoring.svc:9090; in a user name or password, write / as \
+        let why = "it is not a URL such as https://prometheus.monitoring.svc:9090; in a user name or password, write / as \
                    %2F, ? as %3F, # as %23 and @ as %40";
         return Err(refused(BASE_URL, why));
     }
@@ -105,10 +105,10 @@ pub fn read(
     };
     let server_name = get(SERVER_NAME);
     if let Some(name) = server_name.as_deref().filter(|name| !is_server_name(name)) {
-        let why = format!("{name:?} is neither a host name nor an address, and no port belongs to it");
+        let why = format!("{name:?} is neither a host name nor an IP address; remove the port if it has one");
         return Err(refused(SERVER_NAME, &why));
     }
-    Ok(Prometheus {
+    Ok(PrometheusConfig {
         insecure_skip_verify: get(INSECURE).as_deref() == Some("true"),
         ca_cert_path: get(CA_CERT),
         client_cert_path,

@@ -7,8 +7,8 @@ use serde::Serialize;
 use steersman_reconcile::NamespacedName;
 
 use super::note::{Notes, entries, unknown_fields};
-use super::thresholds::{self, Entry, Thresholds};
-use super::{ConfigFinding, Data};
+use super::thresholds::{self, SaturationEntry, Thresholds};
+use super::{ConfigData, ConfigFinding};
 use crate::variant::{Mode, names};
 
 /// Entries of one model that are compared with each other. A map may have thousands.
@@ -17,7 +17,7 @@ const MOST_COMPARED: usize = 50;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Saturation {
     /// By key. Entry `default` applies to every model.
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, SaturationEntry>,
 }
 
 impl Saturation {
@@ -50,7 +50,7 @@ impl Saturation {
 }
 
 /// Specificity of an entry for the model: the most specific entry wins. `None` if it is about other models.
-fn rank(key: &str, entry: &Entry, namespace: &str, model: &str) -> Option<u8> {
+fn rank(key: &str, entry: &SaturationEntry, namespace: &str, model: &str) -> Option<u8> {
     if key == names::DEFAULT_ENTRY {
         return None;
     }
@@ -66,7 +66,7 @@ fn rank(key: &str, entry: &Entry, namespace: &str, model: &str) -> Option<u8> {
 }
 
 /// Applies the entries to `base`, the most specific last.
-fn laid<'a>(base: &Thresholds, entries: impl Iterator<Item = &'a Entry>) -> Thresholds {
+fn laid<'a>(base: &Thresholds, entries: impl Iterator<Item = &'a SaturationEntry>) -> Thresholds {
     entries.fold(base.clone(), |below, entry| below.with(entry)).under(base)
 }
 
@@ -79,7 +79,7 @@ fn sound(thresholds: &Thresholds) -> Result<(), String> {
 /// `fleet`: thresholds of the operator's own map, if this is a map of a user's namespace. Invalid entries keep their
 /// value in `last`.
 pub fn read(
-    map: Option<(NamespacedName, &Data)>,
+    map: Option<(NamespacedName, &ConfigData)>,
     fleet: Option<&Thresholds>,
     mode: Mode,
     last: &Saturation,
@@ -89,32 +89,33 @@ pub fn read(
     let home = fleet.map(|_| map.namespace.clone());
     let mut notes = Notes { map: Some(map), findings };
     if mode == Mode::Upstream {
-        let alone =
-            |_: &str, entry: &mut Entry, _: Option<&Entry>, _: &mut Notes<'_>| Thresholds::read(entry, mode).validate();
+        let alone = |_: &str, entry: &mut SaturationEntry, _: Option<&SaturationEntry>, _: &mut Notes<'_>| {
+            Thresholds::read(entry, mode).validate()
+        };
         return Saturation { entries: entries(data, |_| true, &last.entries, mode, &mut notes, alone) };
     }
     // An entry is validated after it is merged, because the engine reads the merged thresholds.
-    let over = |below: &Thresholds, entry: &Entry| {
+    let over = |below: &Thresholds, entry: &SaturationEntry| {
         let own = below.with(entry);
         if let Some(fleet) = fleet { own.under(fleet) } else { own }
     };
     let is_common = |key: &str| key == names::DEFAULT_ENTRY;
     let shipped = Thresholds::default();
-    let common = entries(data, is_common, &last.entries, mode, &mut notes, |_, entry: &mut Entry, _, _| {
+    let common = entries(data, is_common, &last.entries, mode, &mut notes, |_, entry: &mut SaturationEntry, _, _| {
         thresholds::known_analyzer(entry).and_then(|()| sound(&over(&shipped, entry)))
     });
     let mut read = Saturation { entries: common };
     // Entries in `last` may be invalid for another engine.
     read.entries.retain(|_, entry| sound(&over(&shipped, entry)).is_ok());
-    let base = over(&read.common(), &Entry::default());
-    let together = |entry: &Entry| sound(&base.with(entry).under(&base));
+    let base = over(&read.common(), &SaturationEntry::default());
+    let together = |entry: &SaturationEntry| sound(&base.with(entry).under(&base));
     let own = entries(
         data,
         |key| !is_common(key),
         &last.entries,
         mode,
         &mut notes,
-        |_, entry: &mut Entry, _, _| {
+        |_, entry: &mut SaturationEntry, _, _| {
             thresholds::known_analyzer(entry)?;
             let alone = sound(&shipped.with(entry).under(&base)).err();
             together(entry).map_err(|why| {
@@ -133,22 +134,22 @@ pub fn read(
 fn tell_ignored(read: &Saturation, local: bool, base: &Thresholds, notes: &mut Notes<'_>) {
     for (key, entry) in &read.entries {
         let is_common = key == names::DEFAULT_ENTRY;
-        if !is_common && entry.model_id.is_none() && !key.contains('#') && *entry != Entry::default() {
-            let remedy = "It has no effect. Set model_id, or call the key MODEL#NAMESPACE.";
-            notes.ignored(key, "it speaks of no model", remedy);
+        if !is_common && entry.model_id.is_none() && !key.contains('#') && *entry != SaturationEntry::default() {
+            let remedy = "It has no effect. Set model_id, or rename the key to MODEL#NAMESPACE.";
+            notes.ignored(key, "it applies to no model", remedy);
         }
         let own = base.with(entry);
         let chosen = [("analyzerName", own.analyzer != base.analyzer), ("enableLimiter", own.limiter != base.limiter)];
         for (field, _) in chosen.into_iter().filter(|(_, differs)| *differs && (local || !is_common)) {
-            let why = format!("{field} is one choice for the whole fleet, and made elsewhere");
-            let remedy = "It has no effect. Set it in the entry default of the map in the operator's own namespace.";
+            let why = format!("{field} applies to the whole fleet and cannot be set here");
+            let remedy = "It has no effect. Set it in entry default of the ConfigMap in Steersman's namespace.";
             notes.ignored(key, &why, remedy);
         }
     }
 }
 
 /// By rank and key.
-type Ranked<'a> = BTreeMap<(u8, &'a str), &'a Entry>;
+type Ranked<'a> = BTreeMap<(u8, &'a str), &'a SaturationEntry>;
 
 /// Reports entries of one model that contradict each other. `home`: namespace of a user's map.
 fn tell_clashes(read: &Saturation, home: Option<&str>, base: &Thresholds, notes: &mut Notes<'_>) {

@@ -16,7 +16,7 @@ const MARGIN: f64 = 1e-9;
 /// An entry as written. A missing field is taken from the entry below.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct SaturationEntry {
     #[serde(rename = "model_id")]
     pub model_id: Option<String>,
     pub namespace: Option<String>,
@@ -89,7 +89,7 @@ impl Default for Thresholds {
 impl Thresholds {
     /// Applies the fields of `entry`.
     #[must_use]
-    pub fn with(&self, entry: &Entry) -> Self {
+    pub fn with(&self, entry: &SaturationEntry) -> Self {
         Self {
             kv_cache: entry.kv_cache_threshold.unwrap_or(self.kv_cache),
             queue_length: entry.queue_length_threshold.unwrap_or(self.queue_length),
@@ -109,7 +109,7 @@ impl Thresholds {
     }
 
     /// Upstream reads missing fields as zero, and sets the token engine's defaults only after validation.
-    pub fn read(entry: &Entry, mode: Mode) -> Self {
+    pub fn read(entry: &SaturationEntry, mode: Mode) -> Self {
         match mode {
             Mode::Steersman => Self::default().with(entry),
             Mode::Upstream => Self {
@@ -174,23 +174,23 @@ impl Thresholds {
 
     /// Thresholds with which an idle replica is saturated would add replicas without end.
     pub fn always_saturated(&self) -> Option<String> {
-        let zero = |name: &str| Some(format!("{name} is 0, with which every idle replica counts as saturated"));
+        let zero = |name: &str| Some(format!("{name} is 0, so every idle replica counts as saturated"));
         match self {
             _ if self.kv_cache <= 0.0 => zero("kvCacheThreshold"),
             _ if self.queue_length <= 0.0 => zero("queueLengthThreshold"),
             _ if self.analyzer == Analyzer::Tokens && self.queue_length < 1.0 => Some(format!(
-                "queueLengthThreshold ({:.1}) is below 1, with which the token engine takes every busy replica for full",
+                "queueLengthThreshold ({:.1}) is below 1, so the token engine takes every busy replica as full",
                 self.queue_length
             )),
             _ if self.analyzer == Analyzer::Shares && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
                 Some(format!(
-                    "kvCacheThreshold ({:.3}) is less than {LEAST_ROOM} above kvSpareTrigger ({:.3}), with which every idle replica \
-                 counts as short: raise the first or lower the second",
+                    "kvCacheThreshold ({:.3}) is less than {LEAST_ROOM} above kvSpareTrigger ({:.3}), so every idle replica counts \
+                 as short of KV cache: raise the first or lower the second",
                     self.kv_cache, self.kv_spare
                 ))
             }
             _ if self.queue_length < self.queue_spare => Some(format!(
-                "queueLengthThreshold ({:.1}) is below queueSpareTrigger ({:.1}), with which every idle replica counts as short",
+                "queueLengthThreshold ({:.1}) is below queueSpareTrigger ({:.1}), so every idle replica counts as short of queue",
                 self.queue_length, self.queue_spare
             )),
             _ => None,
@@ -207,9 +207,9 @@ fn analyzer(name: &str) -> Analyzer {
 }
 
 /// Upstream treats any other name as none.
-pub fn known_analyzer(entry: &Entry) -> Result<(), String> {
+pub fn known_analyzer(entry: &SaturationEntry) -> Result<(), String> {
     match entry.analyzer_name.as_deref() {
         None | Some("" | TOKENS) => Ok(()),
-        Some(_) => Err(format!("analyzerName is neither \"{TOKENS}\" nor left out")),
+        Some(_) => Err(format!("analyzerName must be \"{TOKENS}\" or empty")),
     }
 }

@@ -36,7 +36,7 @@ pub enum Spelling {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ScaleToZeroEntry {
     #[serde(rename = "modelID", alias = "model_id")]
     pub model_id: Option<String>,
     pub namespace: Option<String>,
@@ -54,7 +54,7 @@ pub struct Level {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ScaleToZero {
+pub struct ScaleToZeroConfig {
     pub defaults: Level,
     /// By namespace, empty for any, and model.
     #[serde(skip)]
@@ -62,7 +62,7 @@ pub struct ScaleToZero {
     /// Value of `WVA_SCALE_TO_ZERO`.
     pub environment: bool,
     /// The source of these settings by key, including the valid parts of invalid entries.
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, ScaleToZeroEntry>,
     /// Keys of entries that could never be read, with their model if it is known. Such an entry may forbid scale to
     /// zero.
     pub unread: BTreeMap<String, Option<String>>,
@@ -75,7 +75,7 @@ struct Whom {
     model_id: Option<String>,
 }
 
-impl ScaleToZero {
+impl ScaleToZeroConfig {
     pub fn enabled(&self, namespace: &str, model: &str) -> bool {
         self.first(namespace, model, |level| level.enabled).unwrap_or(self.environment)
     }
@@ -102,25 +102,26 @@ pub fn read(
     data: &BTreeMap<String, String>,
     spelling: Spelling,
     mode: Mode,
-    last: &ScaleToZero,
+    last: &ScaleToZeroConfig,
     notes: &mut Notes<'_>,
-) -> ScaleToZero {
+) -> ScaleToZeroConfig {
     let defaults_key = if spelling == Spelling::Camel { "__defaults__" } else { "default" };
     let speaks = |key: &str| spelling == Spelling::Snake || key == defaults_key || key.starts_with("model.");
     if mode == Mode::Steersman {
         tell_ignored(data, &speaks, notes);
     }
-    let entries = entries(data, speaks, &last.entries, mode, notes, |key, entry: &mut Entry, before, notes| {
-        if key != defaults_key && entry.model_id.as_deref().unwrap_or_default().is_empty() {
-            return Err("it names no model; set modelID (model_id in the newer map)".to_owned());
-        }
-        if let Err(why) = retention(entry, key, notes) {
-            notes.bad(key, &why);
-            entry.retention = before.and_then(|before| before.retention.clone());
-        }
-        Ok(())
-    });
-    let mut read = ScaleToZero { environment: last.environment, ..ScaleToZero::default() };
+    let entries =
+        entries(data, speaks, &last.entries, mode, notes, |key, entry: &mut ScaleToZeroEntry, before, notes| {
+            if key != defaults_key && entry.model_id.as_deref().unwrap_or_default().is_empty() {
+                return Err("modelID is missing (model_id in wva-model-scale-to-zero-config)".to_owned());
+            }
+            if let Err(why) = retention(entry, key, notes) {
+                notes.bad(key, &why);
+                entry.retention = before.and_then(|before| before.retention.clone());
+            }
+            Ok(())
+        });
+    let mut read = ScaleToZeroConfig { environment: last.environment, ..ScaleToZeroConfig::default() };
     for (key, entry) in &entries {
         let period = entry.retention.as_deref().and_then(|text| duration::parse(text).ok());
         let level = Level { enabled: entry.enabled, retention: period };
@@ -143,7 +144,7 @@ pub fn read(
     }
     if mode == Mode::Steersman {
         let lost = data.iter().filter(|(key, text)| {
-            speaks(key.as_str()) && !entries.contains_key(*key) && yaml::<Entry>(text.as_str()).is_err()
+            speaks(key.as_str()) && !entries.contains_key(*key) && yaml::<ScaleToZeroEntry>(text.as_str()).is_err()
         });
         let whom = |text: &String| yaml::<Whom>(text).ok().and_then(|whom| whom.model_id);
         read.unread = lost.map(|(key, text)| (key.clone(), whom(text))).collect();
@@ -158,11 +159,11 @@ fn tell_ignored(data: &BTreeMap<String, String>, speaks: &impl Fn(&str) -> bool,
     let (read, passed_over): (BTreeMap<_, _>, BTreeMap<_, _>) =
         data.iter().map(|(key, text)| (key.clone(), text.clone())).partition(|(key, _)| speaks(key));
     for (key, text) in passed_over {
-        let means = |entry: Entry| entry.enabled.is_some() || entry.retention.is_some();
-        if yaml::<Entry>(&text).is_ok_and(means) {
+        let means = |entry: ScaleToZeroEntry| entry.enabled.is_some() || entry.retention.is_some();
+        if yaml::<ScaleToZeroEntry>(&text).is_ok_and(means) {
             notes.ignored(
                 &key,
-                "keys of this map are __defaults__ or begin with \"model.\"",
+                "keys of this ConfigMap must be __defaults__ or begin with \"model.\"",
                 "It has no effect. Rename the key.",
             );
         }
@@ -170,7 +171,7 @@ fn tell_ignored(data: &BTreeMap<String, String>, speaks: &impl Fn(&str) -> bool,
     unknown_fields(&read, &FIELDS, notes);
 }
 
-fn retention(entry: &Entry, key: &str, notes: &mut Notes<'_>) -> Result<(), String> {
+fn retention(entry: &ScaleToZeroEntry, key: &str, notes: &mut Notes<'_>) -> Result<(), String> {
     let Some(text) = entry.retention.as_deref().filter(|text| !text.is_empty()) else { return Ok(()) };
     match duration::parse(text) {
         Ok(period) if period > LONG => {
@@ -178,13 +179,13 @@ fn retention(entry: &Entry, key: &str, notes: &mut Notes<'_>) -> Result<(), Stri
             Ok(())
         }
         Ok(period) if period > SignedDuration::ZERO && period < SHORT => {
-            let why = "requests cannot be counted where Prometheus scrapes less than twice in that time, and then the model \
-                       never sleeps";
+            let why = "unless Prometheus scrapes at least twice in that time, requests cannot be counted and the model is never \
+                       scaled to zero";
             notes.odd(key, &format!("retention period {text} is shorter than 1m: {why}"));
             Ok(())
         }
         Ok(period) if period > SignedDuration::ZERO => Ok(()),
-        Ok(_) => Err(format!("retention period {text} is not above zero")),
+        Ok(_) => Err(format!("retention period {text} is not greater than zero")),
         Err(why) => Err(format!("retention period {why}")),
     }
 }

@@ -8,33 +8,37 @@ use serde::Serialize;
 use crate::variant::factor::Explanation;
 
 /// Cost of a replica if none is set.
-pub const USUAL_COST: f64 = 10.0;
+pub const DEFAULT_COST: f64 = 10.0;
 
 /// Whether a model may be scaled to zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Sleep {
+pub enum ScaleToZero {
     /// Scale to zero is off for the model.
-    Forbidden,
+    Disabled,
     /// There were requests within the retention period.
-    Awake,
+    Active,
     /// There was no request, but something else blocks scale to zero.
-    Kept(Explanation),
+    Blocked(Explanation),
     /// Whether there were requests is unknown.
     Unknown(Explanation),
     Idle,
 }
 
 /// Returns whether a number was changed.
-pub fn enforce(targets: &mut BTreeMap<String, i32>, costs: &BTreeMap<String, f64>, sleep: &Sleep) -> bool {
-    match sleep {
-        Sleep::Awake | Sleep::Kept(_) | Sleep::Unknown(_) => false,
-        Sleep::Idle => {
+pub fn enforce(
+    targets: &mut BTreeMap<String, i32>,
+    costs: &BTreeMap<String, f64>,
+    scale_to_zero: &ScaleToZero,
+) -> bool {
+    match scale_to_zero {
+        ScaleToZero::Active | ScaleToZero::Blocked(_) | ScaleToZero::Unknown(_) => false,
+        ScaleToZero::Idle => {
             targets.values_mut().for_each(|target| *target = 0);
             true
         }
-        Sleep::Forbidden if targets.values().any(|target| *target > 0) => false,
-        Sleep::Forbidden => {
-            let cost = |variant: &str| costs.get(variant).copied().unwrap_or(USUAL_COST);
+        ScaleToZero::Disabled if targets.values().any(|target| *target > 0) => false,
+        ScaleToZero::Disabled => {
+            let cost = |variant: &str| costs.get(variant).copied().unwrap_or(DEFAULT_COST);
             let cheapest = targets.keys().min_by(|a, b| cost(a).total_cmp(&cost(b)).then(a.cmp(b))).cloned();
             cheapest.map(|variant| targets.insert(variant, 1)).is_some()
         }

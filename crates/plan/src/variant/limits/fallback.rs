@@ -7,7 +7,7 @@ use super::Bounds;
 use crate::variant::config::duration;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Variant {
+pub struct FallbackInput {
     pub variant_id: String,
     /// Per replica.
     pub accelerators: i64,
@@ -55,7 +55,7 @@ pub enum Patience {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fallen {
+pub struct FallbackTarget {
     pub replicas: i32,
     pub reason: String,
     /// `reason` without what bounds changed; None if they changed nothing.
@@ -64,7 +64,13 @@ pub struct Fallen {
     pub at: Timestamp,
 }
 
-pub fn fall_back(path: Path, variant: &Variant, others: &[Other], patience: Patience, now: Timestamp) -> Fallen {
+pub fn fall_back(
+    path: Path,
+    variant: &FallbackInput,
+    others: &[Other],
+    patience: Patience,
+    now: Timestamp,
+) -> FallbackTarget {
     if let Patience::Retention { period, zero } = patience
         && variant.previous.at.is_some_and(|at| now.duration_since(at) > period)
     {
@@ -78,12 +84,12 @@ pub fn fall_back(path: Path, variant: &Variant, others: &[Other], patience: Pati
 
 fn abandoned(
     path: Path,
-    variant: &Variant,
+    variant: &FallbackInput,
     others: &[Other],
     period: SignedDuration,
     zero: bool,
     now: Timestamp,
-) -> Fallen {
+) -> FallbackTarget {
     let label = if path == Path::Fallback { "Fallback" } else { "Last resort" };
     let exceeded = format!("{label}: retention period exceeded (>{})", duration::go(period));
     let all_may_sleep = variant.bounds.min <= 0 && others.iter().all(|other| other.min <= 0);
@@ -96,7 +102,7 @@ fn abandoned(
         (false, ..) => (variant.bounds.min, format!("{exceeded}, using minReplicas={}", variant.bounds.min)),
     };
     let (replicas, reason, _) = below_max(variant.bounds, replicas, reason);
-    Fallen { replicas, reason, unclamped_reason: None, at: now }
+    FallbackTarget { replicas, reason, unclamped_reason: None, at: now }
 }
 
 fn below_max(bounds: Bounds, replicas: i32, reason: String) -> (i32, String, bool) {
@@ -106,19 +112,19 @@ fn below_max(bounds: Bounds, replicas: i32, reason: String) -> (i32, String, boo
     }
 }
 
-fn kept(variant: &Variant, now: Timestamp) -> Fallen {
+fn kept(variant: &FallbackInput, now: Timestamp) -> FallbackTarget {
     let previous = &variant.previous;
     let replicas = variant.bounds.clamp(previous.replicas);
     if replicas != previous.replicas {
         let (reason, unclamped) = previous.clamped(replicas);
-        return Fallen { replicas, reason, unclamped_reason: Some(unclamped), at: now };
+        return FallbackTarget { replicas, reason, unclamped_reason: Some(unclamped), at: now };
     }
     if previous.reason.is_empty() {
         let reason = "Fallback: preserving previous allocation (no optimizer solution)".to_owned();
-        return Fallen { replicas, reason, unclamped_reason: None, at: now };
+        return FallbackTarget { replicas, reason, unclamped_reason: None, at: now };
     }
     let Previous { reason, unclamped_reason, at, .. } = previous.clone();
-    Fallen { replicas, reason, unclamped_reason, at: at.unwrap_or(now) }
+    FallbackTarget { replicas, reason, unclamped_reason, at: at.unwrap_or(now) }
 }
 
 impl Previous {
@@ -131,8 +137,8 @@ impl Previous {
     }
 }
 
-fn last_resort(variant: &Variant, others: &[Other], now: Timestamp) -> Fallen {
-    let Variant { bounds, current, previous, created, .. } = variant;
+fn last_resort(variant: &FallbackInput, others: &[Other], now: Timestamp) -> FallbackTarget {
+    let FallbackInput { bounds, current, previous, created, .. } = variant;
     let (min, current) = (bounds.min, *current);
     let nothing_runs = current == 0 && min <= 0;
     let others_run = others.iter().any(|other| other.current > 0 || other.desired > 0);
@@ -163,5 +169,5 @@ fn last_resort(variant: &Variant, others: &[Other], now: Timestamp) -> Fallen {
     };
     let (replicas, reason, clamped) = below_max(*bounds, baseline.max(min), reason);
     let reason = if clamped { reason } else { format!("{reason} = {replicas}") };
-    Fallen { replicas, reason, unclamped_reason: None, at }
+    FallbackTarget { replicas, reason, unclamped_reason: None, at }
 }

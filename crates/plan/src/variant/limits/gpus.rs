@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Wanted {
+pub struct GpuRequest {
     pub variant: String,
     pub accelerator: String,
     pub current: i32,
@@ -20,7 +20,7 @@ pub struct Wanted {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Granted {
+pub struct GpuGrant {
     pub variant: String,
     pub target: i32,
     pub gpus: i32,
@@ -29,7 +29,7 @@ pub struct Granted {
 }
 
 /// `offered`: GPUs by short product name. Only running replicas of `wanted` count as used.
-pub fn limit(wanted: &[Wanted], offered: &BTreeMap<String, i32>) -> Vec<Granted> {
+pub fn limit(wanted: &[GpuRequest], offered: &BTreeMap<String, i32>) -> Vec<GpuGrant> {
     let mut free = offered.clone();
     for one in wanted {
         if let Some(left) = free.get_mut(&one.accelerator) {
@@ -58,7 +58,7 @@ pub fn limit(wanted: &[Wanted], offered: &BTreeMap<String, i32>) -> Vec<Granted>
     wanted.iter().enumerate().map(|(at, one)| granted(one, given.get(&at).copied())).collect()
 }
 
-fn granted(one: &Wanted, added: Option<i32>) -> Granted {
+fn granted(one: &GpuRequest, added: Option<i32>) -> GpuGrant {
     let target = added.map_or(one.target, |added| one.current.saturating_add(added));
     let limited = target < one.target;
     let gpus = added.unwrap_or_default().saturating_mul(one.gpus.max(1));
@@ -67,11 +67,11 @@ fn granted(one: &Wanted, added: Option<i32>) -> Granted {
         Some(added @ 1..) => format!("allocated {gpus} GPUs for +{added} replicas"),
         _ => format!("no scale-up (target={target}, current={})", one.current),
     };
-    Granted { variant: one.variant.clone(), target, gpus, limited, reason }
+    GpuGrant { variant: one.variant.clone(), target, gpus, limited, reason }
 }
 
 /// The short name of a node's product label: `NVIDIA-A100-PCIE-80GB` is an `A100`.
-pub fn short(product: &str) -> String {
+pub fn short_product_name(product: &str) -> String {
     let parts: Vec<&str> = product.split('-').collect();
     match parts.as_slice() {
         [_] | [] => product.to_owned(),

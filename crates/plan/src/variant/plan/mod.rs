@@ -1,12 +1,12 @@
 //! Plans the fleet: sorts out the objects that cannot be decided, decides each model, then applies the shared GPU
 //! limit.
 
-mod accelerators;
+mod gpu_limit;
 mod group;
 mod hold;
+mod recommendation;
 mod replicas;
-mod said;
-mod sleep;
+mod scale_to_zero;
 mod states;
 mod upstream;
 
@@ -18,28 +18,28 @@ use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingSpec;
 use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
-use self::accelerators::Free;
+use self::gpu_limit::GpuHeadroom;
 use self::group::Group;
 use self::states::FOLLOW;
 use super::Mode;
 use super::conflict::{Conflict, conflicts};
+use super::decision_trace::{DecidedBy, DecisionTrace};
+use super::events::is_suppressed;
 use super::factor::{Explanation, FactorCode};
-use super::limits::enforce::USUAL_COST;
+use super::limits::enforce::DEFAULT_COST;
 use super::limits::{Bounds, fallback};
-use super::notes::suppressed;
 use super::saturation::tokens::capacity::Memory;
-use super::seen::{Seen, Silence, VariantSeen};
-use super::story::{Binding, Story};
+use super::snapshot::{FleetSnapshot, MetricsError, ObservedVariant};
 use super::target::is_decided_for;
 use super::{legacy_texts, names};
 
 /// Smallest `spec.maxReplicas` we act on. An object stored under an older schema may have 0; it keeps its last decision
 /// instead of being scaled to zero.
-const LEAST_MAXIMUM: i32 = 1;
+const MIN_MAX_REPLICAS: i32 = 1;
 
 /// Reported for every variant of a model whose plan panics.
-const DEFECTIVE: &str = "internal error: deciding on this model failed because of a defect of the operator. Its replicas stay \
-                         as they are, and other models are not affected. See the operator's log for \"panicked\", and report it";
+const DEFECTIVE: &str = "internal error: a defect in Steersman prevents decisions for this model. Its replicas stay as they \
+                         are; other models are not affected. Search the log of Steersman for \"panicked\" and report it";
 
 /// The decisions for all objects that are not being deleted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -51,7 +51,7 @@ pub struct FleetPlan {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
-    pub standing: Standing,
+    pub kind: DecisionKind,
     /// `None` if there is nothing to publish: no number is known, or another object decides.
     pub replicas: Option<i32>,
     pub reason: String,
@@ -60,16 +60,16 @@ pub struct Decision {
     pub accelerator: String,
     /// Free share of the capacity. Variants with the smallest share get scarce GPUs first.
     pub spare: f64,
-    pub metrics: Metrics,
+    pub metrics: MetricsState,
     /// The scale target did not follow an earlier scale-up.
-    pub unfollowed: bool,
+    pub ignored_target: bool,
     pub conflict: Option<Conflict>,
-    pub story: Story,
+    pub trace: DecisionTrace,
     pub findings: Vec<Finding>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Standing {
+pub enum DecisionKind {
     /// The number was decided in this reconcile.
     Decided,
     /// The last number is kept.
@@ -82,62 +82,63 @@ pub enum Standing {
 
 /// Availability of the model's metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Metrics {
-    NotAsked,
-    Found,
-    Silent(Silence),
+pub enum MetricsState {
+    NotQueried,
+    Available,
+    Unavailable(MetricsError),
     /// Some metrics are missing; the explanation names them.
-    Partial(Explanation),
+    Incomplete(Explanation),
     /// No replica runs, so there are no metrics.
-    Asleep,
+    NoReplicas,
 }
 
 /// Total: every object gets a decision, and an error in one object does not affect others.
-pub fn plan(seen: &Seen) -> FleetPlan {
-    let living: Vec<&VariantSeen> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
-    let able: Vec<&VariantSeen> = living.iter().copied().filter(|variant| unable(&variant.spec).is_none()).collect();
+pub fn plan(seen: &FleetSnapshot) -> FleetPlan {
+    let living: Vec<&ObservedVariant> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
+    let able: Vec<&ObservedVariant> =
+        living.iter().copied().filter(|variant| spec_error(&variant.spec).is_none()).collect();
     let conflicts = conflicts(&able);
     let mut plan = FleetPlan { memory: seen.memory.clone(), ..FleetPlan::default() };
     if seen.settings.mode == Mode::Steersman {
         plan.memory.forget(seen.now);
     }
-    let mut groups: BTreeMap<NamespacedName, Vec<&VariantSeen>> = BTreeMap::new();
+    let mut groups: BTreeMap<NamespacedName, Vec<&ObservedVariant>> = BTreeMap::new();
     // Models with a variant that is not decided on but may serve requests.
     let mut unseen: BTreeSet<NamespacedName> = BTreeSet::new();
     for variant in living {
         let conflict = conflicts.get(&variant.key);
         let model = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
-        let standing = match (unable(&variant.spec), conflict, &variant.target) {
+        let kind = match (spec_error(&variant.spec), conflict, &variant.target) {
             _ if seen.defective.contains(&model) => {
-                Some(Standing::Failed(Explanation::new(FactorCode::InternalError, DEFECTIVE)))
+                Some(DecisionKind::Failed(Explanation::new(FactorCode::InternalError, DEFECTIVE)))
             }
-            (Some(why), ..) => Some(Standing::Failed(why)),
-            (_, Some(Conflict::Lost { .. }), _) => Some(Standing::Suppressed),
+            (Some(why), ..) => Some(DecisionKind::Failed(why)),
+            (_, Some(Conflict::Lost { .. }), _) => Some(DecisionKind::Suppressed),
             (_, _, Lookup::Unknown(why)) => {
                 let text = format!("Scale target {} could not be read: {why}", variant.workload());
-                Some(Standing::Failed(Explanation::new(FactorCode::ScaleTargetUnreadable, text)))
+                Some(DecisionKind::Failed(Explanation::new(FactorCode::ScaleTargetUnreadable, text)))
             }
             (_, _, Lookup::Known(None)) => {
                 let text = format!(
-                    "Deployment not found: there is no {} in namespace {}; create it or correct spec.scaleTargetRef",
+                    "Deployment not found: {} does not exist in namespace {}; create it or correct spec.scaleTargetRef",
                     variant.workload(),
                     variant.key.namespace
                 );
-                Some(Standing::Failed(Explanation::new(FactorCode::ScaleTargetNotFound, text)))
+                Some(DecisionKind::Failed(Explanation::new(FactorCode::ScaleTargetNotFound, text)))
             }
             _ => None,
         };
-        if matches!(standing, Some(Standing::Failed(_))) && may_run(variant, seen.now) {
+        if matches!(kind, Some(DecisionKind::Failed(_))) && may_run(variant, seen.now) {
             unseen.insert(model.clone());
         }
-        match standing {
-            Some(standing) => drop(plan.decisions.insert(variant.key.clone(), apart(variant, standing, conflict))),
+        match kind {
+            Some(kind) => drop(plan.decisions.insert(variant.key.clone(), keep_last_decision(variant, kind, conflict))),
             None => {
                 groups.entry(model).or_default().push(variant);
             }
         }
     }
-    let free = Free::of(seen, &conflicts);
+    let free = GpuHeadroom::of(seen, &conflicts);
     let mut looked_at: BTreeSet<String> = BTreeSet::new();
     for (model, mut variants) in groups {
         looked_at.extend(variants.iter().map(|variant| variant.memory_key()));
@@ -154,36 +155,34 @@ pub fn plan(seen: &Seen) -> FleetPlan {
             plan.decisions.insert(variant.key.clone(), decision);
         }
     }
-    accelerators::share(seen, &mut plan);
-    // Progress of a variant that was not evaluated now is unknown; a stale timer would count as elapsed.
-    plan.memory.waits.retain(|key, _| looked_at.contains(key));
+    gpu_limit::apply_gpu_limit(seen, &mut plan);
+    // ScaleProgress of a variant that was not evaluated now is unknown; a stale timer would count as elapsed.
+    plan.memory.progress.retain(|key, _| looked_at.contains(key));
     plan
 }
 
 /// An error in the spec that rules out any decision.
-fn unable(spec: &VariantAutoscalingSpec) -> Option<Explanation> {
+fn spec_error(spec: &VariantAutoscalingSpec) -> Option<Explanation> {
     if spec.model_id.is_empty() {
         return Some(Explanation::new(FactorCode::ModelIDEmpty, "ModelID is empty - cannot optimize"));
     }
     // Current schemas reject this value. An object stored under an older one must not be scaled to zero by it.
-    if let Some(max) = spec.max_replicas.filter(|max| *max < LEAST_MAXIMUM) {
+    if let Some(max) = spec.max_replicas.filter(|max| *max < MIN_MAX_REPLICAS) {
         let text = format!(
-            "spec.maxReplicas={max} allows no replica at all - cannot optimize: set it to {LEAST_MAXIMUM} or more, or leave \
-             it out"
+            "spec.maxReplicas={max} allows no replicas - cannot optimize: set it to {MIN_MAX_REPLICAS} or more, or remove it"
         );
         return Some(Explanation::new(FactorCode::MaxReplicasBelowOne, text));
     }
     let target = spec.scale_target_ref.as_ref().filter(|target| !target.name.is_empty());
     target.is_none().then(|| {
-        let text =
-            "scaleTargetRef is missing - cannot optimize: give spec.scaleTargetRef kind and name of the workload";
+        let text = "spec.scaleTargetRef is missing - cannot optimize: set kind and name of the workload to scale";
         Explanation::new(FactorCode::ScaleTargetMissing, text)
     })
 }
 
 /// Whether an object that is not decided on may have replicas. A deleted scale target may be recreated, so it counts
 /// for a while.
-fn may_run(variant: &VariantSeen, now: Timestamp) -> bool {
+fn may_run(variant: &ObservedVariant, now: Timestamp) -> bool {
     let stored = variant.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let missing = conditions::find(stored, names::TARGET).filter(|told| told.status == "False");
     let lately = missing.is_none_or(|told| now.duration_since(told.last_transition_time.0) <= FOLLOW);
@@ -196,12 +195,12 @@ fn may_run(variant: &VariantSeen, now: Timestamp) -> bool {
 }
 
 /// The decision for an object that cannot be decided on: the last published number, within its bounds.
-fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>) -> Decision {
+fn keep_last_decision(variant: &ObservedVariant, kind: DecisionKind, conflict: Option<&Conflict>) -> Decision {
     let previous = variant.previous();
-    let known = previous.at.is_some() && standing != Standing::Suppressed;
+    let known = previous.at.is_some() && kind != DecisionKind::Suppressed;
     let kept = variant.bounds().clamp(previous.replicas);
-    let why = match (&standing, conflict) {
-        (Standing::Failed(why), _) => why.clone(),
+    let why = match (&kind, conflict) {
+        (DecisionKind::Failed(why), _) => why.clone(),
         (_, Some(conflict)) => conflict.explanation(),
         (_, None) => Explanation::default(),
     };
@@ -219,16 +218,22 @@ fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>)
         unclamped_reason,
         accelerator: variant.accelerator(),
         spare: 0.0,
-        metrics: Metrics::NotAsked,
-        unfollowed: false,
+        metrics: MetricsState::NotQueried,
+        ignored_target: false,
         conflict: conflict.cloned(),
-        story: Story { hold: Some(why), binding: Binding::Hold, wish: kept, granted: kept, ..Story::default() },
+        trace: DecisionTrace {
+            hold: Some(why),
+            decided_by: DecidedBy::Hold,
+            wanted: kept,
+            granted: kept,
+            ..DecisionTrace::default()
+        },
         findings: variant.findings(),
-        standing,
+        kind,
     }
 }
 
-impl VariantSeen {
+impl ObservedVariant {
     /// Key of the variant in `Memory`.
     pub fn memory_key(&self) -> String {
         Memory::key(&self.key.namespace, &self.spec.model_id, &self.key.name)
@@ -240,7 +245,7 @@ impl VariantSeen {
     }
 
     pub fn bounds(&self) -> Bounds {
-        Bounds { min: self.spec.min_replicas, max: self.spec.max_replicas.filter(|max| *max >= LEAST_MAXIMUM) }
+        Bounds { min: self.spec.min_replicas, max: self.spec.max_replicas.filter(|max| *max >= MIN_MAX_REPLICAS) }
     }
 
     /// `spec.replicas` of the scale target.
@@ -267,7 +272,7 @@ impl VariantSeen {
 
     /// The stored decision, if it was made for this scale target.
     pub fn previous(&self) -> fallback::Previous {
-        let status = self.status.as_ref().filter(|_| !self.begins_anew());
+        let status = self.status.as_ref().filter(|_| !self.starts_over());
         let stored = status.and_then(|status| status.desired_optimized_alloc.clone()).unwrap_or_default();
         let update = stored.last_update.unwrap_or_default();
         let decided = stored.num_replicas.is_some();
@@ -283,13 +288,13 @@ impl VariantSeen {
 
     /// Whether the stored decision does not apply: it was made for another scale target, or another object decided in
     /// between.
-    pub fn begins_anew(&self) -> bool {
-        self.is_moved() || self.status.as_deref().is_some_and(suppressed)
+    pub fn starts_over(&self) -> bool {
+        self.is_retargeted() || self.status.as_deref().is_some_and(is_suppressed)
     }
 
     /// Whether `scaleTargetRef` was changed since the status was written, so that the status is about another scale
     /// target.
-    pub fn is_moved(&self) -> bool {
+    pub fn is_retargeted(&self) -> bool {
         let (Some(status), Some(target)) = (self.status.as_deref(), self.spec.scale_target_ref.as_ref()) else {
             return false;
         };
@@ -305,8 +310,8 @@ impl VariantSeen {
     fn odd_bounds(&self) -> Option<Finding> {
         let Bounds { min, max } = self.bounds();
         let message = match max {
-            Some(max) if max < min => format!("spec.maxReplicas={max} is below spec.minReplicas={min}; {max} holds."),
-            _ if min < 0 => format!("spec.minReplicas={min} is below 0; 0 holds."),
+            Some(max) if max < min => format!("spec.maxReplicas={max} is below spec.minReplicas={min}; {max} is used."),
+            _ if min < 0 => format!("spec.minReplicas={min} is below 0; 0 is used."),
             _ => return None,
         };
         let remedy = "Correct spec.minReplicas or spec.maxReplicas: 0 <= minReplicas <= maxReplicas.".to_owned();
@@ -321,7 +326,7 @@ impl VariantSeen {
                 severity: Severity::Warning,
                 reason: "VariantCostInvalid",
                 message: format!(
-                    "spec.variantCost {:?} is not a number; {USUAL_COST} is used.",
+                    "spec.variantCost {:?} is not a number; {DEFAULT_COST} is used.",
                     self.spec.variant_cost
                 ),
                 remedy: "Write a decimal number such as \"10\" or \"12.5\".".to_owned(),
@@ -333,20 +338,18 @@ impl VariantSeen {
                 severity: Severity::Info,
                 reason: "VariantProfileIgnored",
                 message:
-                    "spec.variantProfile and spec.sloClassRef are ignored by this version of Steersman: replicas are \
-                          decided by how saturated the running ones are."
+                    "spec.variantProfile and spec.sloClassRef are accepted but not used yet: replicas are decided by the \
+                          saturation of the running ones."
                         .to_owned(),
-                remedy: "Nothing needs to be changed.".to_owned(),
+                remedy: "No action is needed.".to_owned(),
             });
         }
         if let Some(id) = &self.spec.variant_id {
             findings.push(Finding {
                 severity: Severity::Info,
                 reason: "VariantIDIgnored",
-                message: format!(
-                    "spec.variantID {id:?} is shown and decides nothing: variants are told apart by their names."
-                ),
-                remedy: "Nothing needs to be changed.".to_owned(),
+                message: format!("spec.variantID {id:?} is only displayed: variants are identified by metadata.name."),
+                remedy: "No action is needed.".to_owned(),
             });
         }
         findings

@@ -2,22 +2,22 @@
 
 use super::group::Group;
 use crate::variant::Mode;
-use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
-use crate::variant::limits::enforce::USUAL_COST;
+use crate::variant::factor::{Explanation, Factor, FactorCode, FactorSubject};
+use crate::variant::limits::enforce::DEFAULT_COST;
 use crate::variant::saturation::engine_args::EngineArgs;
 use crate::variant::saturation::tokens::capacity::{Lengths, Memory, Origin, Record};
 use crate::variant::saturation::{shares, tokens};
-use crate::variant::seen::{PodSeen, VariantSeen};
+use crate::variant::snapshot::{ObservedVariant, PodMetrics};
 
 /// A missing value counts as zero. Only upstream mode gets here with one.
-pub fn by_share(pods: &[(&VariantSeen, &PodSeen)], mode: Mode) -> Vec<shares::Replica> {
+pub fn by_share(pods: &[(&ObservedVariant, &PodMetrics)], mode: Mode) -> Vec<shares::Replica> {
     let queue = |queue: f64| if mode == Mode::Upstream { queue.trunc() } else { queue };
-    let replica = |(owner, pod): &(&VariantSeen, &PodSeen)| shares::Replica {
+    let replica = |(owner, pod): &(&ObservedVariant, &PodMetrics)| shares::Replica {
         pod: pod.name.to_string(),
         variant: owner.key.name.clone(),
         kv: pod.kv.unwrap_or_default(),
         queue: queue(pod.queue.unwrap_or_default()),
-        cost: owner.cost().unwrap_or(USUAL_COST),
+        cost: owner.cost().unwrap_or(DEFAULT_COST),
     };
     pods.iter().map(replica).collect()
 }
@@ -42,13 +42,13 @@ pub struct Guessed {
 /// Fails if the capacity of a pod is unknown.
 pub fn by_token(
     group: &Group<'_>,
-    pods: &[(&VariantSeen, &PodSeen)],
+    pods: &[(&ObservedVariant, &PodMetrics)],
     memory: &mut Memory,
 ) -> Result<(Vec<tokens::Replica>, Option<Guessed>), Explanation> {
     let mode = group.seen.settings.mode;
     let usual = usual(group, pods, memory);
-    let unweighed = |pod: &PodSeen| mode == Mode::Steersman && pod.queue > Some(0.0) && valid(pod.input).is_none();
-    let replica = |(owner, pod): &(&VariantSeen, &PodSeen)| {
+    let unweighed = |pod: &PodMetrics| mode == Mode::Steersman && pod.queue > Some(0.0) && valid(pod.input).is_none();
+    let replica = |(owner, pod): &(&ObservedVariant, &PodMetrics)| {
         let key = Memory::key(group.namespace, group.model, &owner.key.name);
         let measured = || memory.records.get(&key).filter(|record| record.origin == Origin::Live);
         let known = pod.total_kv.filter(|total| *total > 0);
@@ -57,8 +57,8 @@ pub fn by_token(
             Mode::Steersman => known.or_else(|| measured().map(|record| record.total_kv).filter(|total| *total > 0)),
         };
         let total_kv = known.ok_or_else(|| {
-            let factor = Factor::about(FactorCode::PodCapacityUnknown, Reference::Pod(pod.name.to_string()));
-            Explanation::of(factor, format!("nobody knows how many tokens fit into pod {}", pod.name))
+            let factor = Factor::about(FactorCode::PodCapacityUnknown, FactorSubject::Pod(pod.name.to_string()));
+            Explanation::of(factor, format!("the KV cache size of pod {} is unknown", pod.name))
         })?;
         let queue = whole(pod.queue.unwrap_or_default());
         let guess = usual.filter(|_| unweighed(pod));
@@ -66,7 +66,7 @@ pub fn by_token(
             pod: pod.name.to_string(),
             variant: owner.key.name.clone(),
             accelerator: owner.accelerator(),
-            cost: owner.cost().unwrap_or(USUAL_COST),
+            cost: owner.cost().unwrap_or(DEFAULT_COST),
             tokens_in_use: in_use(pod.kv.unwrap_or_default(), total_kv),
             total_kv,
             queue,
@@ -81,7 +81,7 @@ pub fn by_token(
 }
 
 /// Average request length of the model over pods with completed requests, or else the last known value.
-fn usual(group: &Group<'_>, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memory) -> Option<Lengths> {
+fn usual(group: &Group<'_>, pods: &[(&ObservedVariant, &PodMetrics)], memory: &mut Memory) -> Option<Lengths> {
     let lengths = pods.iter().filter_map(|(_, pod)| {
         Some((valid(pod.input).filter(|input| *input > 0.0)?, valid(pod.output).unwrap_or_default()))
     });

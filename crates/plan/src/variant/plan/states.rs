@@ -4,25 +4,25 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::group::Group;
 use crate::variant::Mode;
-use crate::variant::limits::enforce::USUAL_COST;
-use crate::variant::saturation::State;
+use crate::variant::decision_status::is_unmoved_at;
+use crate::variant::limits::enforce::DEFAULT_COST;
+use crate::variant::saturation::VariantState;
+use crate::variant::saturation::progress::ObservedScale;
 use crate::variant::saturation::tokens::capacity::Memory;
-use crate::variant::saturation::waits::Awaited;
-use crate::variant::seen::VariantSeen;
-use crate::variant::told::is_unmoved_at;
+use crate::variant::snapshot::ObservedVariant;
 
 /// Time that a scale target has to follow a decision, and replicas have to become ready or terminate.
 pub const FOLLOW: SignedDuration = SignedDuration::from_mins(10);
 
 impl Group<'_> {
-    pub fn states(&self) -> Vec<State> {
+    pub fn states(&self) -> Vec<VariantState> {
         let upstream = self.seen.settings.mode == Mode::Upstream;
-        let state = |variant: &&VariantSeen| {
+        let state = |variant: &&ObservedVariant| {
             let target = variant.target.known().and_then(Option::as_ref);
             let reported = target.and_then(|target| target.status_replicas).filter(|count| upstream && *count > 0);
             let current = reported.or(variant.current()).unwrap_or_default();
             let previous = variant.previous();
-            State {
+            VariantState {
                 variant: variant.key.name.clone(),
                 current,
                 desired: previous.at.map(|_| previous.replicas),
@@ -30,10 +30,10 @@ impl Group<'_> {
                 stuck: false,
                 hangs: false,
                 over: false,
-                unfollowed: None,
+                ignored_target: None,
                 gpus: variant.gpus(),
                 accelerator: variant.accelerator(),
-                cost: variant.cost().unwrap_or(USUAL_COST),
+                cost: variant.cost().unwrap_or(DEFAULT_COST),
                 bounds: variant.bounds(),
                 room: None,
             }
@@ -43,7 +43,7 @@ impl Group<'_> {
 
     /// Runs in every reconcile, even if nothing can be decided, so that timers do not survive an outage or a scale to
     /// zero.
-    pub fn states_by_now(&self, memory: &mut Memory) -> Vec<State> {
+    pub fn states_by_now(&self, memory: &mut Memory) -> Vec<VariantState> {
         let now = self.seen.now;
         let too_long = |since: Timestamp| now.duration_since(since) > FOLLOW;
         let mut states = self.states();
@@ -53,16 +53,16 @@ impl Group<'_> {
             let ready = variant.target.known().and_then(Option::as_ref).map_or(0, |target| target.ready_pods);
             let asked = state.awaited().filter(|desired| *desired > current);
             let awaited =
-                Awaited { current, short: state.pending > 0, over: ready > current, desired: state.awaited() };
+                ObservedScale { current, short: state.pending > 0, over: ready > current, desired: state.awaited() };
             let key = variant.memory_key();
             let waits = memory.wait(&key, awaited, now);
             state.hangs = waits.short.is_some_and(|(_, since)| too_long(since));
             state.stuck = state.hangs && state.pending > 0;
             state.over = waits.over.is_some_and(|(_, since)| too_long(since));
             let in_vain = waits.above.is_some_and(|(_, since)| too_long(since)) || is_stored_unmoved(variant, current);
-            state.unfollowed = memory.unfollowed(&key, current, asked, in_vain, now);
+            state.ignored_target = memory.ignored_target(&key, current, asked, in_vain, now);
             let kept = waits.below.is_some_and(|(_, since)| too_long(since));
-            if kept || asked.is_some() && state.unfollowed.is_some() {
+            if kept || asked.is_some() && state.ignored_target.is_some() {
                 state.desired = None;
             }
         }
@@ -72,6 +72,6 @@ impl Group<'_> {
 
 /// After a restart the stored decision shows that the scale target does not follow, so another ten minutes of waiting
 /// are not needed.
-fn is_stored_unmoved(variant: &VariantSeen, current: i32) -> bool {
+fn is_stored_unmoved(variant: &ObservedVariant, current: i32) -> bool {
     variant.status.as_deref().is_some_and(|status| is_unmoved_at(status, current))
 }

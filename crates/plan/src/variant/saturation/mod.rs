@@ -1,9 +1,9 @@
 //! Measures how saturated the running replicas are, and how many more or fewer are needed.
 
 pub mod engine_args;
+pub mod progress;
 pub mod shares;
 pub mod tokens;
-pub mod waits;
 
 use std::cmp::Ordering;
 
@@ -14,7 +14,7 @@ use super::limits::Bounds;
 
 /// The scale target of one variant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct State {
+pub struct VariantState {
     pub variant: String,
     pub current: i32,
     /// The last decision. `None` if it is no longer waited for.
@@ -28,7 +28,7 @@ pub struct State {
     /// More pods than `current` have been ready for more than 10 minutes, as in a paused rollout.
     pub over: bool,
     /// The number that the scale target was asked for and did not follow for 10 minutes. Others grow instead.
-    pub unfollowed: Option<i32>,
+    pub ignored_target: Option<i32>,
     /// GPUs per replica.
     pub gpus: i32,
     pub accelerator: String,
@@ -38,7 +38,7 @@ pub struct State {
     pub room: Option<(i32, Explanation)>,
 }
 
-impl State {
+impl VariantState {
     pub fn ready(&self) -> i32 {
         self.current.saturating_sub(self.pending).max(0)
     }
@@ -59,16 +59,16 @@ impl State {
         let current = self.current;
         let advice = match current {
             0 => {
-                "an HPA does nothing at 0 replicas: scale the workload to 1, or use KEDA or the feature gate HPAScaleToZero"
+                "an HPA does not scale up from 0; scale the workload to 1, use KEDA, or enable the feature gate HPAScaleToZero"
             }
             _ => {
-                "look at maxReplicas of its HPA or ScaledObject, or at a quota; or set spec.maxReplicas; an HPA also ignores \
-                 differences of 10 % (its tolerance)"
+                "check maxReplicas of its HPA or ScaledObject and resource quotas, or set spec.maxReplicas; an HPA also ignores \
+                 differences of up to 10 % (its tolerance)"
             }
         };
         Explanation::of(
             Factor::replicas(FactorCode::WorkloadUnmoved, current),
-            format!("its workload, which has stayed at {current} and does not follow {number}: {advice}"),
+            format!("the scale target, which stays at {current} replicas instead of {number}: {advice}"),
         )
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::State;
+use super::VariantState;
 use crate::variant::Mode;
 use crate::variant::config::thresholds::Thresholds;
 
@@ -118,13 +118,13 @@ pub struct Targets {
 }
 
 /// `bounded`: targets stay within the bounds.
-pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets {
+pub fn targets(analysis: &Analysis, states: &[VariantState], bounded: bool) -> Targets {
     if analysis.replicas == 0 {
         let replicas = states.iter().map(|state| (state.variant.clone(), state.current)).collect();
         return Targets { replicas, transition: false };
     }
     let state = |variant: &str| states.iter().find(|state| state.variant == variant);
-    let moving = |state: &State, pods: i32| state.awaited().is_some() || state.is_moving(pods);
+    let moving = |state: &VariantState, pods: i32| state.awaited().is_some() || state.is_moving(pods);
     let transition =
         analysis.pods.iter().any(|(variant, pods)| state(variant).is_some_and(|state| moving(state, *pods)));
     if transition {
@@ -138,7 +138,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
     for state in states.iter().filter(|state| state.stuck || state.over) {
         replicas.insert(state.variant.clone(), state.current);
     }
-    let bounds = |variant: &str| state(variant).filter(|_| bounded).map(State::limits).unwrap_or_default();
+    let bounds = |variant: &str| state(variant).filter(|_| bounded).map(VariantState::limits).unwrap_or_default();
     let told = |variant: &str| state(variant).map_or(0.0, |state| state.cost);
     let cost = |variant: &str| analysis.costs.get(variant).copied().unwrap_or_else(|| told(variant));
     // Whether changed bounds already cause such a change in this reconcile.
@@ -152,8 +152,8 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
     };
     if analysis.missing.is_some() {
         // The unbounded target ignores that a scale target cannot follow.
-        let ready = |state: &State| state.pending == 0 || state.stuck && !bounded;
-        let follows = |state: &State| state.unfollowed.is_none() || !bounded;
+        let ready = |state: &VariantState| state.pending == 0 || state.stuck && !bounded;
+        let follows = |state: &VariantState| state.ignored_target.is_none() || !bounded;
         let settled = |variant: &str| state(variant).is_none_or(|state| ready(state) && follows(state));
         let open = replicas
             .iter()
@@ -164,7 +164,8 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         let comes = states.iter().any(|state| state.pending > 0 && !state.stuck);
         let begins = || {
             let idle = states.iter().filter(|state| bounded && !comes && !replicas.contains_key(&state.variant));
-            let open = idle.filter(|state| state.current == 0 && state.unfollowed.is_none() && state.limits().allow(1));
+            let open =
+                idle.filter(|state| state.current == 0 && state.ignored_target.is_none() && state.limits().allow(1));
             let cheapest = open.min_by(|a, b| a.cost.total_cmp(&b.cost).then(a.variant.cmp(&b.variant)));
             cheapest.map(|state| (state.variant.clone(), 0))
         };

@@ -1,14 +1,14 @@
 //! Accelerators that all variants share.
 
 use steersman_api::variant::v1alpha1::{CurrentAlloc, VariantAutoscalingStatus};
-use steersman_plan::variant::config::thresholds::Entry;
-use steersman_plan::variant::{Binding, Seen, Silence, plan};
+use steersman_plan::variant::config::thresholds::SaturationEntry;
+use steersman_plan::variant::{DecidedBy, FleetSnapshot, MetricsError, plan};
 use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::{MODEL, a_fleet, a_variant, ago, decided, decision, later, replicas, spec, the_model};
 
 /// With the limiter on, and so many of each.
-fn offer(seen: &mut Seen, offered: &[(&str, i32)]) {
+fn offer(seen: &mut FleetSnapshot, offered: &[(&str, i32)]) {
     let entries = &mut seen.config.saturation.entries;
     entries.entry("default".into()).or_default().enable_limiter = Some(true);
     seen.gpus = Lookup::Known(offered.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
@@ -17,13 +17,16 @@ fn offer(seen: &mut Seen, offered: &[(&str, i32)]) {
 #[test]
 fn accelerators_go_to_the_most_saturated_where_they_are_short() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.79, 4.0);
-    seen.config.saturation.entries.insert("default".into(), Entry { enable_limiter: Some(true), ..Entry::default() });
+    seen.config
+        .saturation
+        .entries
+        .insert("default".into(), SaturationEntry { enable_limiter: Some(true), ..SaturationEntry::default() });
     let held = decision(&seen, "v");
-    assert_eq!((held.replicas, held.story.wish), (Some(2), 3));
-    assert_eq!(held.story.limit_texts(), ["gpu-limiter: the accelerators could not be counted: nobody asked"]);
+    assert_eq!((held.replicas, held.trace.wanted), (Some(2), 3));
+    assert_eq!(held.trace.limit_texts(), ["gpu-limiter: cannot count the accelerators of the nodes: not counted"]);
     seen.gpus = Lookup::Known([("H100".to_owned(), 2)].into());
     let limited = decision(&seen, "v");
-    assert_eq!((limited.replicas, limited.story.binding), (Some(2), Binding::Limits));
+    assert_eq!((limited.replicas, limited.trace.decided_by), (Some(2), DecidedBy::Limits));
     seen.gpus = Lookup::Known([("H100".to_owned(), 3)].into());
     assert_eq!(replicas(&seen, "v"), 3);
 }
@@ -38,17 +41,17 @@ fn where_the_cheapest_has_no_accelerator_left_the_next_one_grows() {
         spec(&mut seen.variants[1]).accelerator = Some("L40S".into());
         offer(&mut seen, &[("H100", 2), ("L40S", 8)]);
         let cheap = decision(&seen, "cheap");
-        assert_eq!((cheap.replicas, cheap.story.binding), (Some(2), Binding::Limits), "{}", cheap.story);
-        assert!(cheap.story.wish > 2, "{}", cheap.story);
-        assert_eq!(cheap.story.limit_texts(), ["gpu-limiter: nodes offer 2 of H100"]);
-        assert!(replicas(&seen, "dear") > 2, "tokens {tokens}: {}", decision(&seen, "dear").story);
+        assert_eq!((cheap.replicas, cheap.trace.decided_by), (Some(2), DecidedBy::Limits), "{}", cheap.trace);
+        assert!(cheap.trace.wanted > 2, "{}", cheap.trace);
+        assert_eq!(cheap.trace.limit_texts(), ["gpu-limiter: the nodes have 2 H100 in total"]);
+        assert!(replicas(&seen, "dear") > 2, "tokens {tokens}: {}", decision(&seen, "dear").trace);
     }
 }
 
 #[test]
 fn a_model_that_may_not_sleep_begins_where_there_are_accelerators() {
     let mut seen = a_fleet(vec![a_variant("cheap", "5", 0), a_variant("dear", "20", 0)], 0.5, 1.0);
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     spec(&mut seen.variants[1]).accelerator = Some("L40S".into());
     offer(&mut seen, &[("H100", 8), ("L40S", 8)]);
     assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (1, 0));
@@ -78,7 +81,7 @@ fn an_object_that_cannot_be_looked_at_keeps_its_accelerators() {
 }
 
 /// Two models with a variant each, of which one accelerator more is free; both want it.
-fn rivals() -> Seen {
+fn rivals() -> FleetSnapshot {
     let mut seen = a_fleet(vec![a_variant("a", "5", 2)], 0.9, 2.0);
     let mut rival = a_variant("b", "5", 2);
     spec(&mut rival).model_id = format!("{MODEL}-2");
@@ -96,7 +99,7 @@ fn rivals() -> Seen {
 fn a_change_that_the_limiter_makes_is_told_as_its_own() {
     let seen = rivals();
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2), "both saw one that is free");
-    let told = "; limited by gpu-limiter: no scale-up (target=2, current=2); nodes offer 5 of H100";
+    let told = "; limited by gpu-limiter: no scale-up (target=2, current=2); the nodes have 5 H100 in total";
     assert!(decision(&seen, "b").reason.ends_with(told), "{}", decision(&seen, "b").reason);
 }
 
@@ -119,7 +122,7 @@ fn a_model_that_sleeps_keeps_a_grant_from_others_for_ten_minutes_and_no_longer()
     let mut seen = rivals();
     seen.variants[0] = a_variant("a", "5", 0);
     seen.variants[0].status = Some(decided(1, "Earlier", ago(1)));
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     offer(&mut seen, &[("H100", 3)]);
     later(&mut seen, 1);
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (1, 2), "its HPA is about to follow");
@@ -132,7 +135,7 @@ fn a_grant_outlives_a_gap_in_the_metrics_and_not_a_workload_that_does_not_take_i
     let mut seen = rivals();
     seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2));
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2));
     later(&mut seen, 1);
     later(&mut seen, 11);

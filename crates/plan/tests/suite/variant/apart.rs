@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use steersman_plan::variant::{Seen, Silence, note, plan};
+use steersman_plan::variant::{FleetSnapshot, MetricsError, event, plan};
 use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::{NAMESPACE, a_fleet, a_variant, ago, decided, decision, now, replicas, spec, stored, the_model};
 
 /// `dear` serves the model with two replicas, `cheap` is at rest.
-fn a_pair() -> Seen {
+fn a_pair() -> FleetSnapshot {
     a_fleet(vec![a_variant("dear", "20", 2), a_variant("cheap", "5", 0)], 0.5, 1.0)
 }
 
-fn store(seen: &mut Seen) {
+fn store(seen: &mut FleetSnapshot) {
     let all = stored(seen);
     seen.variants.iter_mut().for_each(|variant| variant.status = all.get(&variant.key).cloned());
 }
@@ -36,7 +36,7 @@ fn a_workload_that_is_gone_is_awaited_for_a_while_and_then_replaced() {
     let mut seen = a_pair();
     store(&mut seen);
     seen.variants[0].target = Lookup::Known(None);
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!(replicas(&seen, "cheap"), 0, "it may be made anew");
     store(&mut seen);
     seen.now += jiff::SignedDuration::from_mins(9);
@@ -61,11 +61,11 @@ fn a_number_from_before_a_conflict_is_not_published_after_it() {
     Arc::make_mut(&mut suppressed).desired_optimized_alloc = earlier;
     seen.variants.remove(0);
     seen.variants[0].status = Some(suppressed);
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     let freed = decision(&seen, "young");
     assert_eq!(freed.replicas, Some(2), "what runs: {}", freed.reason);
     let status = stored(&seen).remove(&NamespacedName::new(NAMESPACE, "young")).unwrap();
-    assert_eq!(note(&seen.variants[0], &freed, &status), None, "nothing was scaled");
+    assert_eq!(event(&seen.variants[0], &freed, &status), None, "nothing was scaled");
     let desired = status.desired_optimized_alloc.clone().unwrap();
     assert_eq!((desired.num_replicas, desired.last_update.unwrap().update_time.unwrap().0), (Some(2), now()));
     seen.variants[0].status = Some(status);

@@ -1,6 +1,6 @@
 //! Bounds that change while nothing can be decided.
 
-use steersman_plan::variant::{Explanation, FactorCode, Silence, Standing};
+use steersman_plan::variant::{DecisionKind, Explanation, FactorCode, MetricsError};
 use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, decision, replicas, spec, stored, the_model};
@@ -8,7 +8,7 @@ use super::{a_fleet, a_variant, decision, replicas, spec, stored, the_model};
 #[test]
 fn bounds_that_change_often_do_not_make_the_reason_longer() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.4, 1.0);
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     for (max, expected) in [
         (3, "Earlier (clamped from 4 to 3 for bounds)"),
         (2, "Earlier (clamped from 3 to 2 for bounds)"),
@@ -43,8 +43,8 @@ fn bounds_that_contradict_each_other_are_told_and_the_upper_one_holds() {
         (replicas(&seen, "v"), findings.into_iter().map(|found| found.message).collect::<Vec<_>>())
     };
     assert_eq!(told(0, Some(9)), (5, vec![]));
-    assert_eq!(told(6, Some(2)), (2, vec!["spec.maxReplicas=2 is below spec.minReplicas=6; 2 holds.".to_owned()]));
-    assert_eq!(told(-6, None), (5, vec!["spec.minReplicas=-6 is below 0; 0 holds.".to_owned()]));
+    assert_eq!(told(6, Some(2)), (2, vec!["spec.maxReplicas=2 is below spec.minReplicas=6; 2 is used.".to_owned()]));
+    assert_eq!(told(-6, None), (5, vec!["spec.minReplicas=-6 is below 0; 0 is used.".to_owned()]));
 }
 
 #[test]
@@ -62,12 +62,11 @@ fn a_maximum_that_allows_nothing_ends_nothing() {
         let mut seen = a_fleet(variants, 0.75, 2.0);
         spec(&mut seen.variants[0]).max_replicas = Some(max);
         let kept = decision(&seen, "v");
-        let why = format!(
-            "spec.maxReplicas={max} allows no replica at all - cannot optimize: set it to 1 or more, or leave it out"
-        );
+        let why =
+            format!("spec.maxReplicas={max} allows no replicas - cannot optimize: set it to 1 or more, or remove it");
         assert_eq!(
-            (kept.replicas, kept.standing),
-            (Some(2), Standing::Failed(Explanation::new(FactorCode::MaxReplicasBelowOne, why)))
+            (kept.replicas, kept.kind),
+            (Some(2), DecisionKind::Failed(Explanation::new(FactorCode::MaxReplicasBelowOne, why)))
         );
         assert_eq!(replicas(&seen, "other"), 0, "it may serve, so that nobody has to be started in its place");
     }

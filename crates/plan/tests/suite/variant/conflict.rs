@@ -1,13 +1,13 @@
 //! Several objects for one workload.
 
 use steersman_api::meta::conditions;
-use steersman_plan::variant::{Conflict, Seen, Standing, names};
+use steersman_plan::variant::{Conflict, DecisionKind, FleetSnapshot, names};
 use steersman_reconcile::NamespacedName;
 
 use super::{NAMESPACE, a_fleet, a_variant, ago, decision, replicas, spec, stored};
 
 /// `young` wants the workload of `old`.
-fn rivals() -> Seen {
+fn rivals() -> FleetSnapshot {
     let old = a_variant("old", "5", 2);
     let mut young = a_variant("young", "5", 2);
     spec(&mut young).scale_target_ref = old.spec.scale_target_ref.clone();
@@ -22,7 +22,7 @@ fn the_oldest_object_decides_and_the_other_publishes_nothing() {
     let seen = rivals();
     assert_eq!(replicas(&seen, "old"), 3);
     let lost = decision(&seen, "young");
-    assert_eq!((lost.standing, lost.replicas), (Standing::Suppressed, None));
+    assert_eq!((lost.kind, lost.replicas), (DecisionKind::Suppressed, None));
     let (old, young) = (NamespacedName::new(NAMESPACE, "old"), NamespacedName::new(NAMESPACE, "young"));
     assert_eq!(lost.conflict, Some(Conflict::Lost { target: "old-decode".into(), winner: old }));
     assert_eq!(decision(&seen, "old").conflict, Some(Conflict::Won { others: vec![young] }));
@@ -34,7 +34,7 @@ fn both_sides_are_told_and_the_words_go_with_the_conflict() {
     for (key, status) in stored(&seen) {
         seen.variants.iter_mut().find(|variant| variant.key == key).unwrap().status = Some(status);
     }
-    let told = |seen: &Seen, name: &str, type_: &str| {
+    let told = |seen: &FleetSnapshot, name: &str, type_: &str| {
         let variant = seen.variants.iter().find(|variant| variant.key.name == name).unwrap();
         let conditions = &variant.status.as_ref().unwrap().conditions;
         conditions::find(conditions, type_)
@@ -65,7 +65,8 @@ fn both_sides_are_told_and_the_words_go_with_the_conflict() {
         own("False", "DeploymentTargetConflict", "Suppressed due to deployment target conflict")
     );
     // What was said of it before it lost holds no longer.
-    let words = "Not decided on: another VA decides on the same workload, see DeploymentTargetConflict";
+    let words = "No replicas are decided: another VariantAutoscaling decides for this scale target; see condition \
+                 DeploymentTargetConflict";
     assert_eq!(told(&seen, "young", names::OPTIMIZATION), own("False", "SkippedProcessing", words));
     assert_eq!(told(&seen, "young", names::METRICS).unwrap().1, "SkippedProcessing");
     seen.variants.retain(|variant| variant.key.name == "young");
@@ -73,7 +74,7 @@ fn both_sides_are_told_and_the_words_go_with_the_conflict() {
     assert_eq!(told(&seen, "young", names::CONFLICT), None);
     assert_eq!(told(&seen, "young", names::READY), None);
     assert_eq!(told(&seen, "young", names::OPTIMIZATION).unwrap().1, "OptimizationSucceeded");
-    assert_eq!(decision(&seen, "young").standing, Standing::Decided);
+    assert_eq!(decision(&seen, "young").kind, DecisionKind::Decided);
 }
 
 #[test]

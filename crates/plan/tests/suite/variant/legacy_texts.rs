@@ -8,7 +8,7 @@ use steersman_api::variant::v1alpha1::{ConfigFault, ConfigMapReference, VariantA
 use steersman_plan::variant::faults::is_stored;
 use steersman_plan::variant::legacy_texts::{limit, scale_target, unclamped_reason};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{ConfigFinding, Seen, VariantSeen, excluded, note, plan, report};
+use steersman_plan::variant::{ConfigFinding, FleetSnapshot, ObservedVariant, event, excluded_status, plan, status};
 use steersman_reconcile::{Finding, NamespacedName, Severity};
 
 use super::{a_fleet, a_variant, ago, by_tokens, decided, later, now, replicas, settle, spec, stored, target};
@@ -24,13 +24,16 @@ fn with_condition(type_: &str, reason: &str, message: &str) -> VariantAutoscalin
     serde_json::from_value(json!({ "conditions": [condition(type_, reason, message)] })).unwrap()
 }
 
-/// The same status as the version before `status.decision.factors` stored it.
+/// The same status as the version before `status.decision.factors` stored it, in the words of that version.
 fn without_typed_fields(status: &VariantAutoscalingStatus) -> Arc<VariantAutoscalingStatus> {
     let mut status = status.clone();
     status.config_faults.clear();
     if let Some(decision) = &mut status.decision {
         decision.scale_target_ref = None;
         decision.factors.clear();
+        for limit in &mut decision.limits {
+            *limit = limit.replace("the scale target, which stays at ", "its workload, which has stayed at ");
+        }
     }
     if let Some(update) = status.desired_optimized_alloc.as_mut().and_then(|desired| desired.last_update.as_mut()) {
         update.unclamped_reason = None;
@@ -38,26 +41,26 @@ fn without_typed_fields(status: &VariantAutoscalingStatus) -> Arc<VariantAutosca
     status.into()
 }
 
-fn forget_types(seen: &mut Seen) {
+fn forget_types(seen: &mut FleetSnapshot) {
     for variant in &mut seen.variants {
         variant.status = variant.status.as_deref().map(without_typed_fields);
     }
 }
 
 /// Numbers, reasons and events of the next reconcile.
-fn outcome(seen: &Seen) -> Vec<(Option<i32>, String, Option<String>)> {
+fn outcome(seen: &FleetSnapshot) -> Vec<(Option<i32>, String, Option<String>)> {
     let plan = plan(seen);
-    let each = |variant: &VariantSeen| {
+    let each = |variant: &ObservedVariant| {
         let decision = &plan.decisions[&variant.key];
-        let status = report(variant, decision, true, seen.settings.mode, seen.now);
-        let event = note(variant, decision, &status).map(|event| event.reason.to_owned());
+        let status = status(variant, decision, true, seen.settings.mode, seen.now);
+        let event = event(variant, decision, &status).map(|event| event.reason.to_owned());
         (decision.replicas, decision.reason.clone(), event)
     };
     seen.variants.iter().map(each).collect()
 }
 
 /// Decides the same on the status of this version and on that of the earlier one.
-fn assert_same_outcome(seen: &Seen) {
+fn assert_same_outcome(seen: &FleetSnapshot) {
     let mut earlier = seen.clone();
     forget_types(&mut earlier);
     assert_ne!(earlier, *seen, "there is something to forget");
@@ -200,10 +203,10 @@ fn changed_target_is_noticed_in_both_statuses() {
         let mut seen = seen.clone();
         let reference = spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap();
         (reference.kind, reference.name) = (kind.into(), name.into());
-        assert_eq!(seen.variants[0].is_moved(), moved, "{kind} {name}");
+        assert_eq!(seen.variants[0].is_retargeted(), moved, "{kind} {name}");
         assert_same_outcome(&seen);
         forget_types(&mut seen);
-        assert_eq!(seen.variants[0].is_moved(), moved, "{kind} {name}");
+        assert_eq!(seen.variants[0].is_retargeted(), moved, "{kind} {name}");
     }
 }
 
@@ -223,7 +226,7 @@ fn unmoved_workload_is_known_after_upgrade() {
         forget_types(&mut seen);
         assert!(replicas(&seen, "dear") > 1, "tokens {tokens}");
         // A namespace that was excluded in between keeps it.
-        let (status, _) = excluded(&seen.variants[0], seen.now).unwrap();
+        let (status, _) = excluded_status(&seen.variants[0], seen.now).unwrap();
         seen.variants[0].status = Some(status.into());
         assert!(replicas(&seen, "dear") > 1, "tokens {tokens}");
     }
@@ -259,7 +262,7 @@ fn clamped_reason_does_not_grow_after_upgrade() {
     assert_same_reason(&seen, 2);
 }
 
-fn assert_same_reason(seen: &Seen, max: i32) {
+fn assert_same_reason(seen: &FleetSnapshot, max: i32) {
     let before = seen.variants[0].previous().replicas;
     let expected = format!("Earlier (clamped from {before} to {max} for bounds)");
     assert_eq!(outcome(seen)[0].1, expected);

@@ -32,16 +32,16 @@ use steersman_api::variant::v1alpha1::{
     DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingSpec, VariantAutoscalingStatus,
 };
 use steersman_plan::variant::config::Config;
-use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::config::thresholds::SaturationEntry;
 use steersman_plan::variant::{
-    Decision, Explanation, Factor, FactorCode, Metrics, ModelSeen, PodSeen, Reference, Seen, Settings, TargetName,
-    TargetSeen, VariantSeen, plan, report,
+    Decision, Explanation, Factor, FactorCode, FactorSubject, FleetSnapshot, MetricsState, ModelMetrics,
+    ObservedTarget, ObservedVariant, PodMetrics, Settings, TargetName, plan, status,
 };
 use steersman_reconcile::{Lookup, NamespacedName};
 
 const NAMESPACE: &str = "team-a";
 const MODEL: &str = "meta/llama";
-const NO_WORKLOAD: &str = "Deployment not found: there is no Deployment v-decode in namespace team-a; create it or correct spec.scaleTargetRef";
+const NO_WORKLOAD: &str = "Deployment not found: Deployment v-decode does not exist in namespace team-a; create it or correct spec.scaleTargetRef";
 
 fn now() -> Timestamp {
     "2026-11-15T23:00:00Z".parse().unwrap()
@@ -52,14 +52,14 @@ fn ago(minutes: i64) -> Timestamp {
 }
 
 /// On a workload of another name with `replicas`, all ready; decided so an hour ago.
-fn a_variant(name: &str, cost: &str, replicas: i32) -> VariantSeen {
+fn a_variant(name: &str, cost: &str, replicas: i32) -> ObservedVariant {
     let spec = json!({
         "scaleTargetRef": { "kind": "Deployment", "name": format!("{name}-decode") },
         "modelID": MODEL,
         "accelerator": "H100",
         "variantCost": cost,
     });
-    VariantSeen {
+    ObservedVariant {
         key: NamespacedName::new(NAMESPACE, name),
         generation: Some(1),
         created: ago(120),
@@ -67,19 +67,19 @@ fn a_variant(name: &str, cost: &str, replicas: i32) -> VariantSeen {
         labels: BTreeMap::new(),
         spec: serde_json::from_value(spec).unwrap(),
         status: Some(decided(replicas, "Earlier", ago(60))),
-        target: Lookup::Known(Some(TargetSeen {
+        target: Lookup::Known(Some(ObservedTarget {
             replicas: Some(replicas),
             status_replicas: Some(replicas),
             ready: replicas,
             gpus: 1,
-            ..TargetSeen::default()
+            ..ObservedTarget::default()
         })),
         config: [].into(),
     }
 }
 
 /// To be changed.
-fn spec(variant: &mut VariantSeen) -> &mut VariantAutoscalingSpec {
+fn spec(variant: &mut ObservedVariant) -> &mut VariantAutoscalingSpec {
     Arc::make_mut(&mut variant.spec)
 }
 
@@ -101,14 +101,14 @@ fn decided(replicas: i32, reason: &str, at: Timestamp) -> Arc<VariantAutoscaling
 }
 
 /// Every replica of every variant of the model with this load.
-fn pods(variants: &[VariantSeen], kv: f64, queue: f64) -> Vec<PodSeen> {
+fn pods(variants: &[ObservedVariant], kv: f64, queue: f64) -> Vec<PodMetrics> {
     let mut pods = Vec::new();
     for variant in variants {
         let target = variant.target.known().unwrap().as_ref().unwrap();
         let named = Arc::new(TargetName::from(variant.spec.scale_target_ref.as_ref().unwrap()));
         let name = &named.name;
         for number in 0..target.ready {
-            pods.push(PodSeen {
+            pods.push(PodMetrics {
                 name: format!("{name}-{number}").into(),
                 target: named.clone(),
                 ready: true,
@@ -125,70 +125,73 @@ fn pods(variants: &[VariantSeen], kv: f64, queue: f64) -> Vec<PodSeen> {
 }
 
 /// One model with these variants under this load, requests flowing, nothing limited.
-fn a_fleet(variants: Vec<VariantSeen>, kv: f64, queue: f64) -> Seen {
-    let model =
-        ModelSeen { pods: Ok(pods(&variants, kv, queue)), requests: Lookup::Known(100.0), queue: Lookup::Known(None) };
-    Seen {
+fn a_fleet(variants: Vec<ObservedVariant>, kv: f64, queue: f64) -> FleetSnapshot {
+    let model = ModelMetrics {
+        pods: Ok(pods(&variants, kv, queue)),
+        requests: Lookup::Known(100.0),
+        queue: Lookup::Known(None),
+    };
+    FleetSnapshot {
         now: now(),
         settings: Settings::default(),
         config: Config::default(),
         variants,
         models: BTreeMap::from([(NamespacedName::new(NAMESPACE, MODEL), model)]),
-        gpus: Lookup::Unknown("nobody asked".into()),
+        gpus: Lookup::Unknown("not counted".into()),
         memory: Default::default(),
         defective: Default::default(),
     }
 }
 
 /// Metrics that are incomplete because of one variant.
-fn incomplete(code: FactorCode, variant: &str, text: &str) -> Metrics {
-    Metrics::Partial(Explanation::of(Factor::about(code, Reference::Variant(variant.to_owned())), text))
+fn incomplete(code: FactorCode, variant: &str, text: &str) -> MetricsState {
+    MetricsState::Incomplete(Explanation::of(Factor::about(code, FactorSubject::Variant(variant.to_owned())), text))
 }
 
-fn the_model(seen: &mut Seen) -> &mut ModelSeen {
+fn the_model(seen: &mut FleetSnapshot) -> &mut ModelMetrics {
     seen.models.get_mut(&NamespacedName::new(NAMESPACE, MODEL)).unwrap()
 }
 
 /// To be changed.
-fn target(seen: &mut Seen, at: usize) -> &mut TargetSeen {
+fn target(seen: &mut FleetSnapshot, at: usize) -> &mut ObservedTarget {
     match &mut seen.variants[at].target {
         Lookup::Known(Some(target)) => target,
         other => panic!("it has a workload: {other:?}"),
     }
 }
 
-fn by_tokens(seen: &mut Seen) {
-    let entry = Entry { analyzer_name: Some("saturation".into()), ..Entry::default() };
+fn by_tokens(seen: &mut FleetSnapshot) {
+    let entry = SaturationEntry { analyzer_name: Some("saturation".into()), ..SaturationEntry::default() };
     seen.config.saturation.entries.insert("default".into(), entry);
 }
 
-fn decision(seen: &Seen, name: &str) -> Decision {
+fn decision(seen: &FleetSnapshot, name: &str) -> Decision {
     plan(seen).decisions.remove(&NamespacedName::new(NAMESPACE, name)).unwrap()
 }
 
-fn replicas(seen: &Seen, name: &str) -> i32 {
+fn replicas(seen: &FleetSnapshot, name: &str) -> i32 {
     decision(seen, name).replicas.unwrap()
 }
 
 /// A pass now, and so many minutes on.
-fn later(seen: &mut Seen, minutes: i64) {
+fn later(seen: &mut FleetSnapshot, minutes: i64) {
     seen.memory = plan(seen).memory;
     seen.now += SignedDuration::from_mins(minutes);
 }
 
 /// What all objects would have stored after this pass.
-fn stored(seen: &Seen) -> BTreeMap<NamespacedName, Arc<VariantAutoscalingStatus>> {
+fn stored(seen: &FleetSnapshot) -> BTreeMap<NamespacedName, Arc<VariantAutoscalingStatus>> {
     let plan = plan(seen);
-    let told = |variant: &VariantSeen| {
+    let told = |variant: &ObservedVariant| {
         let decision = plan.decisions.get(&variant.key)?;
-        let status = report(variant, decision, true, seen.settings.mode, seen.now);
+        let status = status(variant, decision, true, seen.settings.mode, seen.now);
         Some((variant.key.clone(), Arc::new(status)))
     };
     seen.variants.iter().filter_map(told).collect()
 }
 
 /// As it is once this pass is over.
-fn settle(seen: &mut Seen) {
+fn settle(seen: &mut FleetSnapshot) {
     let mut all = stored(seen);
     for variant in &mut seen.variants {
         variant.status = all.remove(&variant.key);

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use steersman_plan::variant::{Seen, Silence, hints, note, plan, report};
+use steersman_plan::variant::{FleetSnapshot, MetricsError, event, hints, plan, status};
 use steersman_reconcile::{Event, EventType, Lookup, NamespacedName};
 
 use super::{a_fleet, a_variant, ago, by_tokens, decision, later, now, settle, spec, stored, the_model};
 
 /// Of the first object.
-fn told(seen: &Seen) -> Option<Event> {
+fn told(seen: &FleetSnapshot) -> Option<Event> {
     let variant = &seen.variants[0];
     let plan = plan(seen);
     let decision = &plan.decisions[&variant.key];
-    note(variant, decision, &report(variant, decision, true, seen.settings.mode, seen.now))
+    event(variant, decision, &status(variant, decision, true, seen.settings.mode, seen.now))
 }
 
-fn reason(seen: &Seen) -> &'static str {
+fn reason(seen: &FleetSnapshot) -> &'static str {
     told(seen).map_or("", |note| note.reason)
 }
 
@@ -41,11 +41,11 @@ fn a_first_number_is_no_news() {
 #[test]
 fn metrics_are_missed_only_once_they_were_there() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!(told(&seen), None, "they are awaited");
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
     settle(&mut seen);
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!(reason(&seen), "MetricsUnavailable");
     settle(&mut seen);
     assert_eq!(told(&seen), None);
@@ -59,7 +59,7 @@ fn nobody_misses_the_metrics_of_a_model_that_sleeps() {
     assert_eq!(reason(&seen), "ScaledToZero");
     settle(&mut seen);
     seen.variants[0].target = a_variant("v", "5", 0).target;
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!(told(&seen), None);
 }
 
@@ -124,7 +124,7 @@ fn a_workload_that_does_not_follow_is_told_once() {
         later(&mut seen, 10);
         let note = told(&seen).unwrap();
         assert_eq!((note.type_, note.reason), (EventType::Warning, "ResourceConstrained"), "tokens {tokens}");
-        assert!(note.message.contains("its workload, which has stayed at 10 and does not follow"), "{}", note.message);
+        assert!(note.message.contains("the scale target, which stays at 10 replicas instead of"), "{}", note.message);
         settle(&mut seen);
         later(&mut seen, 1);
         assert_eq!(told(&seen), None, "tokens {tokens}");
@@ -136,8 +136,8 @@ fn a_wish_that_moves_with_the_load_is_neither_told_nor_stored_again() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 1.0, 0.0);
     by_tokens(&mut seen);
     spec(&mut seen.variants[0]).max_replicas = Some(2);
-    let wish = |seen: &Seen| decision(seen, "v").story.wish;
-    let load = |seen: &mut Seen, queue: f64| {
+    let wish = |seen: &FleetSnapshot| decision(seen, "v").trace.wanted;
+    let load = |seen: &mut FleetSnapshot, queue: f64| {
         seen.now += jiff::SignedDuration::from_mins(1);
         the_model(seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.queue = Some(queue));
         stored(seen).into_values().next()
@@ -161,7 +161,8 @@ fn a_wish_that_moves_with_the_load_is_neither_told_nor_stored_again() {
 #[test]
 fn what_is_seldom_meant_is_hinted_at_for_the_whole_fleet() {
     let mut seen = a_fleet(vec![a_variant("b", "10", 2), a_variant("a", "10", 2)], 0.4, 1.0);
-    let told = |seen: &Seen| hints(seen).into_iter().map(|hint| (hint.message, hint.variants)).collect::<Vec<_>>();
+    let told =
+        |seen: &FleetSnapshot| hints(seen).into_iter().map(|hint| (hint.message, hint.variants)).collect::<Vec<_>>();
     let key = |name: &str| NamespacedName::new("team-a", name);
     let costs = "Warning: Multiple variants detected with some using default variantCost";
     assert_eq!(told(&seen), [(costs, vec![key("a"), key("b")])]);

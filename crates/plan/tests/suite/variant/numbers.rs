@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::config::thresholds::SaturationEntry;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{
-    Binding, Explanation, Factor, FactorCode, Metrics, Mode, ModelSeen, Reference, Seen, Silence, Standing, TargetName,
-    TargetSeen, VariantSeen, note, plan,
+    DecidedBy, DecisionKind, Explanation, Factor, FactorCode, FactorSubject, FleetSnapshot, MetricsError, MetricsState,
+    Mode, ModelMetrics, ObservedTarget, ObservedVariant, TargetName, event, plan,
 };
 use steersman_reconcile::Lookup;
 
@@ -19,13 +19,13 @@ fn a_saturated_model_grows_by_one_on_its_cheapest_variant() {
     let seen = a_fleet(vec![a_variant("dear", "20", 2), a_variant("cheap", "5", 2)], 0.75, 2.0);
     let cheap = decision(&seen, "cheap");
     assert_eq!((cheap.replicas, replicas(&seen, "dear")), (Some(3), 2));
-    assert_eq!(cheap.standing, Standing::Decided);
-    assert_eq!(cheap.story.binding, Binding::Solver);
+    assert_eq!(cheap.kind, DecisionKind::Decided);
+    assert_eq!(cheap.trace.decided_by, DecidedBy::Solver);
     assert_eq!(cheap.reason, "saturation-only mode: scale-up: KV spare Saturation low (0.050 < 0.100)");
     assert_eq!(
-        cheap.story.to_string(),
+        cheap.trace.to_string(),
         "signal: 0 of 4 replicas saturated, spare KV 0.050, spare queue 3.0; \
-         need: one replica more: KV spare Saturation low (0.050 < 0.100); \
+         need: one more replica: KV spare Saturation low (0.050 < 0.100); \
          solver: saturation-only mode: scale-up: KV spare Saturation low (0.050 < 0.100); \
          wanted 3, granted 3, decided by solver"
     );
@@ -36,12 +36,12 @@ fn an_upper_bound_sends_the_replica_to_the_next_variant_and_the_wish_is_told() {
     let mut seen = a_fleet(vec![a_variant("dear", "20", 2), a_variant("cheap", "5", 2)], 0.75, 2.0);
     spec(&mut seen.variants[1]).max_replicas = Some(2);
     let cheap = decision(&seen, "cheap");
-    assert_eq!((cheap.replicas, cheap.story.wish, cheap.story.binding), (Some(2), 3, Binding::Limits));
-    assert_eq!(cheap.story.limit_texts(), ["maxReplicas=2"]);
+    assert_eq!((cheap.replicas, cheap.trace.wanted, cheap.trace.decided_by), (Some(2), 3, DecidedBy::Limits));
+    assert_eq!(cheap.trace.limit_texts(), ["maxReplicas=2"]);
     assert!(cheap.reason.ends_with("; wanted 3, limited by maxReplicas=2"), "{}", cheap.reason);
     let dear = decision(&seen, "dear");
-    assert_eq!((dear.replicas, dear.story.binding), (Some(3), Binding::Limits));
-    assert!(dear.reason.ends_with("(0.050 < 0.100); in place of a variant that cannot grow"), "{}", dear.reason);
+    assert_eq!((dear.replicas, dear.trace.decided_by), (Some(3), DecidedBy::Limits));
+    assert!(dear.reason.ends_with("(0.050 < 0.100); takes over from a variant that cannot grow"), "{}", dear.reason);
 }
 
 #[test]
@@ -57,23 +57,25 @@ fn bounds_hold_for_what_already_runs() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.5, 1.0);
     spec(&mut seen.variants[0]).max_replicas = Some(3);
     assert_eq!(replicas(&seen, "v"), 3);
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!(replicas(&seen, "v"), 3);
 }
 
-type Harm = fn(&mut ModelSeen);
+type Harm = fn(&mut ModelMetrics);
 
 #[test]
 fn what_is_not_known_keeps_every_number_and_says_why() {
     let good = a_fleet(vec![a_variant("a", "20", 3), a_variant("b", "5", 3)], 0.0, 0.0);
     assert_eq!(replicas(&good, "a"), 2, "with metrics it would shrink");
     let cases: [(&str, Harm); 6] = [
-        ("there are no metrics", |model| model.pods = Err(Silence::Missing)),
-        ("there are no metrics", |model| model.pods = Err(Silence::Misnamed(vec!["other".into()]))),
-        ("the metrics are 7m0s old", |model| model.pods = Err(Silence::Stale("7m0s".into()))),
-        ("the metrics could not be read: timeout", |model| model.pods = Err(Silence::Failed("timeout".into()))),
+        ("no metrics found", |model| model.pods = Err(MetricsError::NotFound)),
+        ("no metrics found", |model| model.pods = Err(MetricsError::ModelNameMismatch(vec!["other".into()]))),
+        ("the newest metrics are 7m0s old", |model| model.pods = Err(MetricsError::Stale("7m0s".into()))),
+        ("the query of Prometheus failed: timeout", |model| {
+            model.pods = Err(MetricsError::QueryFailed("timeout".into()))
+        }),
         ("pod a-decode-0 has no queue length", |model| model.pods.as_mut().unwrap()[0].queue = Some(f64::NAN)),
-        ("2 of 3 ready replicas of a have metrics", |model| drop(model.pods.as_mut().unwrap().remove(0))),
+        ("2 of 3 ready replicas of variant a have metrics", |model| drop(model.pods.as_mut().unwrap().remove(0))),
     ];
     for tokens in [false, true] {
         for (why, harm) in &cases {
@@ -84,9 +86,9 @@ fn what_is_not_known_keeps_every_number_and_says_why() {
             harm(the_model(&mut seen));
             for name in ["a", "b"] {
                 let held = decision(&seen, name);
-                assert_eq!((held.replicas, held.standing), (Some(3), Standing::Held), "{why}");
-                assert_eq!(held.story.binding, Binding::Hold, "{why}");
-                assert_eq!(held.story.hold_text(), Some(*why));
+                assert_eq!((held.replicas, held.kind), (Some(3), DecisionKind::Held), "{why}");
+                assert_eq!(held.trace.decided_by, DecidedBy::Hold, "{why}");
+                assert_eq!(held.trace.hold_text(), Some(*why));
             }
         }
     }
@@ -95,15 +97,15 @@ fn what_is_not_known_keeps_every_number_and_says_why() {
 #[test]
 fn where_no_replica_is_ready_nobody_is_sent_to_look_for_metrics() {
     let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 0)], 0.5, 1.0);
-    the_model(&mut seen).pods = Err(Silence::Missing);
-    assert_eq!(decision(&seen, "a").metrics, Metrics::Silent(Silence::Missing));
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
+    assert_eq!(decision(&seen, "a").metrics, MetricsState::Unavailable(MetricsError::NotFound));
     let starting =
-        TargetSeen { replicas: Some(2), status_replicas: Some(2), ready: 0, gpus: 1, ..TargetSeen::default() };
+        ObservedTarget { replicas: Some(2), status_replicas: Some(2), ready: 0, gpus: 1, ..ObservedTarget::default() };
     seen.variants[0].target = Lookup::Known(Some(starting));
     let held = decision(&seen, "a");
-    let words = "none of the replicas is ready (2 of a); look at their pods";
+    let words = "no replica is ready (variant a: 0 of 2); check the pods";
     assert_eq!((held.replicas, held.metrics), (Some(2), incomplete(FactorCode::NoReplicaReady, "a", words)));
-    assert_eq!(held.story.hold_text(), Some(words));
+    assert_eq!(held.trace.hold_text(), Some(words));
 }
 
 #[test]
@@ -114,9 +116,9 @@ fn the_token_engine_waits_for_a_capacity_that_nobody_knows() {
     the_model(&mut seen).pods.as_mut().unwrap()[1].total_kv = None;
     let held = decision(&seen, "v");
     assert_eq!(held.replicas, Some(2));
-    let factor = Factor::about(FactorCode::PodCapacityUnknown, Reference::Pod("v-decode-1".into()));
-    let text = "nobody knows how many tokens fit into pod v-decode-1";
-    assert_eq!(held.metrics, Metrics::Partial(Explanation::of(factor, text)));
+    let factor = Factor::about(FactorCode::PodCapacityUnknown, FactorSubject::Pod("v-decode-1".into()));
+    let text = "the KV cache size of pod v-decode-1 is unknown";
+    assert_eq!(held.metrics, MetricsState::Incomplete(Explanation::of(factor, text)));
 }
 
 #[test]
@@ -147,16 +149,16 @@ fn what_waits_at_the_endpoint_picker_counts_as_if_it_waited_at_the_replicas() {
     for (requests, expected) in [(0.0, 2), (3.0, 2), (6.0, 3), (500.0, 4)] {
         the_model(&mut seen).queue = Lookup::Known(Some(SchedulerQueue { requests, bytes: 0.0 }));
         let decided = decision(&seen, "v");
-        assert_eq!(decided.replicas, Some(expected), "{requests}: {}", decided.story);
-        let told = format!(", {requests} requests wait at the endpoint picker");
-        assert!(decided.story.signal.text.ends_with(&told), "{}", decided.story);
+        assert_eq!(decided.replicas, Some(expected), "{requests}: {}", decided.trace);
+        let told = format!(", {requests} requests queued at the endpoint picker");
+        assert!(decided.trace.signal.text.ends_with(&told), "{}", decided.trace);
     }
     the_model(&mut seen).queue = Lookup::Unknown("timeout".into());
     let held = decision(&seen, "v");
-    assert_eq!((held.replicas, held.story.binding), (Some(3), Binding::Hold), "{}", held.story);
-    let words = "how many requests wait at the endpoint picker is unknown (timeout), look whether its metrics can be read: \
-                 nothing is lowered";
-    assert_eq!(held.story.hold_text(), Some(words));
+    assert_eq!((held.replicas, held.trace.decided_by), (Some(3), DecidedBy::Hold), "{}", held.trace);
+    let words = "scale-down blocked: the queue of the endpoint picker is unknown (timeout); check that Prometheus scrapes its \
+                 metrics";
+    assert_eq!(held.trace.hold_text(), Some(words));
     the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.9, 9.0));
     assert_eq!(replicas(&seen, "v"), 4, "it grows by what is known");
 }
@@ -165,24 +167,24 @@ fn what_waits_at_the_endpoint_picker_counts_as_if_it_waited_at_the_replicas() {
 fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 1)], 0.79, 4.0);
     let starting =
-        TargetSeen { replicas: Some(1), status_replicas: Some(1), ready: 0, gpus: 1, ..TargetSeen::default() };
+        ObservedTarget { replicas: Some(1), status_replicas: Some(1), ready: 0, gpus: 1, ..ObservedTarget::default() };
     seen.variants[1].target = Lookup::Known(Some(starting));
     the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.name == "a-decode");
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));
-    let words = "an earlier decision is still being carried out: b is to have 1 replicas, and 0 have metrics";
-    assert_eq!(decision(&seen, "a").story.hold_text(), Some(words));
+    let words = "waiting for an earlier decision to be carried out: variant b has 1 replicas, 0 have metrics";
+    assert_eq!(decision(&seen, "a").trace.hold_text(), Some(words));
     seen.settings.mode = Mode::Upstream;
     seen.config.saturation.entries.insert("default".into(), shipped());
     assert_eq!(replicas(&seen, "a"), 3, "upstream looks only at variants with metrics");
 }
 
-fn shipped() -> Entry {
-    Entry {
+fn shipped() -> SaturationEntry {
+    SaturationEntry {
         kv_cache_threshold: Some(0.8),
         queue_length_threshold: Some(5.0),
         kv_spare_trigger: Some(0.1),
         queue_spare_trigger: Some(3.0),
-        ..Entry::default()
+        ..SaturationEntry::default()
     }
 }
 
@@ -190,7 +192,7 @@ fn shipped() -> Entry {
 fn the_first_number_of_an_object_is_what_runs() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.0, 0.0);
     seen.variants[0].status = None;
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     let first = decision(&seen, "v");
     assert_eq!(first.replicas, Some(4));
     assert_eq!(first.reason, "Last resort: first run, using max(minReplicas=0, current=4) = 4");
@@ -200,9 +202,9 @@ fn the_first_number_of_an_object_is_what_runs() {
 fn a_lower_number_that_is_not_followed_yet_gives_way_to_what_runs_where_nothing_is_known() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.5, 1.0);
     seen.variants[0].status = Some(decided(4, "Earlier", ago(1)));
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     let kept = decision(&seen, "v");
-    let words = "Not enough is known to have fewer: the 5 that run are kept, 4 were decided";
+    let words = "Scale-down blocked, metrics are incomplete: keeping 5 replicas, the last decision was 4";
     assert_eq!((kept.replicas, kept.reason.as_str()), (Some(5), words));
     spec(&mut seen.variants[0]).max_replicas = Some(3);
     assert_eq!(
@@ -227,8 +229,8 @@ fn a_number_belongs_to_the_workload_that_it_was_decided_for() {
     let now = stored(&seen).into_values().next().unwrap();
     let change = now.desired_optimized_alloc.clone().unwrap().last_update.unwrap().num_replicas_changed;
     assert_eq!(change, Some(4), "the first number of this workload");
-    assert_eq!(note(&seen.variants[0], &decision(&seen, "v"), &now), None, "nothing was scaled");
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(event(&seen.variants[0], &decision(&seen, "v"), &now), None, "nothing was scaled");
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!(replicas(&seen, "v"), 4);
     // One that is not there gets no number at all, and none is left over for when it comes.
     seen.variants[0].target = Lookup::Known(None);
@@ -241,7 +243,7 @@ fn a_number_belongs_to_the_workload_that_it_was_decided_for() {
     seen.variants[0].status = Some(told);
     for (name, moved) in [("v-decode", false), ("v-decode-2", true), ("v", true)] {
         spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap().name = name.into();
-        assert_eq!(seen.variants[0].is_moved(), moved, "{name}");
+        assert_eq!(seen.variants[0].is_retargeted(), moved, "{name}");
     }
 }
 
@@ -250,8 +252,8 @@ fn a_number_is_lowered_only_after_it_has_settled() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 3)], 0.0, 0.0);
     seen.settings.settle = jiff::SignedDuration::from_mins(90);
     let held = decision(&seen, "v");
-    assert_eq!((held.replicas, held.story.binding), (Some(3), Binding::Hold));
-    assert_eq!(held.story.wish, 2);
+    assert_eq!((held.replicas, held.trace.decided_by), (Some(3), DecidedBy::Hold));
+    assert_eq!(held.trace.wanted, 2);
     seen.settings.settle = jiff::SignedDuration::from_mins(30);
     assert_eq!(replicas(&seen, "v"), 2);
 }
@@ -259,14 +261,14 @@ fn a_number_is_lowered_only_after_it_has_settled() {
 #[test]
 fn an_object_that_cannot_be_worked_with_says_so_and_keeps_its_number() {
     let good = a_fleet(vec![a_variant("v", "5", 3)], 0.0, 0.0);
-    let with = |harm: &dyn Fn(&mut steersman_plan::variant::VariantSeen)| {
+    let with = |harm: &dyn Fn(&mut steersman_plan::variant::ObservedVariant)| {
         let mut seen = good.clone();
         harm(&mut seen.variants[0]);
         let failed = decision(&seen, "v");
         assert_eq!(failed.replicas, Some(3));
-        failed.standing
+        failed.kind
     };
-    let failed = |code: FactorCode, why: &str| Standing::Failed(Explanation::new(code, why));
+    let failed = |code: FactorCode, why: &str| DecisionKind::Failed(Explanation::new(code, why));
     let empty = failed(FactorCode::ModelIDEmpty, "ModelID is empty - cannot optimize");
     assert_eq!(with(&|one| spec(one).model_id.clear()), empty);
     let missing = failed(FactorCode::ScaleTargetNotFound, super::NO_WORKLOAD);
@@ -293,7 +295,7 @@ fn which_variant_is_named_does_not_depend_on_the_order_of_objects() {
     seen.variants.reverse();
     assert_eq!(plan(&seen), first);
     let why = format!("{:?}", decision(&seen, "b").metrics);
-    assert!(why.contains("1 of 2 ready replicas of a have metrics"), "{why}");
+    assert!(why.contains("1 of 2 ready replicas of variant a have metrics"), "{why}");
 }
 
 #[test]
@@ -301,18 +303,18 @@ fn one_strange_figure_asks_for_twice_as_many_and_not_for_a_thousand() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 1)], 0.001, 50.0);
     by_tokens(&mut seen);
     let first = decision(&seen, "v");
-    assert_eq!(first.replicas, Some(5), "{}", first.story);
-    assert!(first.story.wish > 100, "{}", first.story);
-    assert_eq!(first.story.limit_texts(), ["growth in one pass: at most 5"]);
-    assert_eq!(first.story.binding, Binding::Limits);
+    assert_eq!(first.replicas, Some(5), "{}", first.trace);
+    assert!(first.trace.wanted > 100, "{}", first.trace);
+    assert_eq!(first.trace.limit_texts(), ["growth per reconcile: at most 5 replicas"]);
+    assert_eq!(first.trace.decided_by, DecidedBy::Limits);
     // Replicas that carry more than it had without a queue show that it was strange.
     for (kv, expected) in [(0.3, 3), (0.3, 2), (0.0, 1), (0.0, 1)] {
         let decided = plan(&seen);
         let status = stored(&seen).into_values().next();
         let followed = decided.decisions.values().next().unwrap().replicas.unwrap();
-        let passed = a_fleet(vec![VariantSeen { status, ..a_variant("v", "5", followed) }], kv, 0.0);
-        seen = Seen { memory: decided.memory, config: seen.config, ..passed };
-        assert_eq!(replicas(&seen, "v"), expected, "{kv}: {}", decision(&seen, "v").story);
+        let passed = a_fleet(vec![ObservedVariant { status, ..a_variant("v", "5", followed) }], kv, 0.0);
+        seen = FleetSnapshot { memory: decided.memory, config: seen.config, ..passed };
+        assert_eq!(replicas(&seen, "v"), expected, "{kv}: {}", decision(&seen, "v").trace);
     }
     let mut seen = a_fleet(vec![a_variant("v", "5", 9)], 0.001, 50.0);
     by_tokens(&mut seen);

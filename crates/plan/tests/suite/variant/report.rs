@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::{ConfigFinding, Metrics, Seen, Silence, names};
+use steersman_plan::variant::{ConfigFinding, FleetSnapshot, MetricsError, MetricsState, names};
 use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
 use super::{NO_WORKLOAD, a_fleet, a_variant, ago, decision, now, spec, stored, the_model};
 
-fn status(seen: &Seen) -> Arc<VariantAutoscalingStatus> {
+fn status(seen: &FleetSnapshot) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
 }
 
@@ -64,28 +64,28 @@ fn the_wish_stands_next_to_what_was_granted() {
 #[test]
 fn metrics_that_are_missing_are_told_and_the_reason_of_the_number_stays() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.0, 0.0);
-    let with = |seen: &mut Seen, silence: Silence| {
+    let with = |seen: &mut FleetSnapshot, silence: MetricsError| {
         the_model(seen).pods = Err(silence);
         status(seen)
     };
-    let missing = with(&mut seen, Silence::Missing);
+    let missing = with(&mut seen, MetricsError::NotFound);
     let update = missing.desired_optimized_alloc.clone().unwrap().last_update.unwrap();
     assert_eq!((update.reason.unwrap().as_str(), update.update_time.unwrap().0), ("Earlier", ago(60)));
     let (truth, reason, message) = told(&missing, names::METRICS);
     assert_eq!((truth.as_str(), reason.as_str()), ("False", "MetricsMissing"));
     assert!(message.starts_with("No vLLM metrics found for model 'meta/llama' in namespace 'team-a'. Check: (1)"));
     assert_eq!(told(&missing, names::OPTIMIZATION), texts("True", "FallbackUsed", "Earlier (2 replicas)"));
-    let misnamed = with(&mut seen, Silence::Misnamed(vec!["llama".into(), "llama-lora".into()]));
-    let words = "No vLLM metrics found for model 'meta/llama' in namespace 'team-a'. Its pods have metrics for 'llama', \
-                 'llama-lora', which no VariantAutoscaling there names: set spec.modelID to the name that the server serves \
-                 the model under (--served-model-name)";
+    let misnamed = with(&mut seen, MetricsError::ModelNameMismatch(vec!["llama".into(), "llama-lora".into()]));
+    let words = "No vLLM metrics found for model 'meta/llama' in namespace 'team-a'. Pods there report metrics of 'llama', \
+                 'llama-lora', which no VariantAutoscaling has as modelID. Set spec.modelID to the name under which the \
+                 server serves the model (--served-model-name)";
     assert_eq!(told(&misnamed, names::METRICS), texts("False", "MetricsMissing", words));
-    let stale = with(&mut seen, Silence::Stale("7m0s".into()));
+    let stale = with(&mut seen, MetricsError::Stale("7m0s".into()));
     assert_eq!(told(&stale, names::METRICS).1, "MetricsStale");
-    let failed = with(&mut seen, Silence::Failed("connection refused".into()));
+    let failed = with(&mut seen, MetricsError::QueryFailed("connection refused".into()));
     let words = "Failed to query Prometheus: connection refused";
     assert_eq!(told(&failed, names::METRICS), texts("False", "PrometheusError", words));
-    let unasked = with(&mut seen, Silence::Unasked("set an address".into()));
+    let unasked = with(&mut seen, MetricsError::NotConfigured("set an address".into()));
     let words = "Prometheus API not configured: set an address";
     assert_eq!(told(&unasked, names::METRICS), texts("False", "PrometheusError", words));
 }
@@ -97,7 +97,7 @@ fn an_object_without_its_workload_is_told_so_and_keeps_what_was_known() {
     seen.variants[0].target = Lookup::Known(None);
     let without = status(&seen);
     let words = "Scale target Deployment v-decode not found in namespace team-a. Create it or correct \
-                 spec.scaleTargetRef; it is noticed at once, and until then nothing is decided";
+                 spec.scaleTargetRef. No replicas are decided until then";
     assert_eq!(told(&without, names::TARGET), texts("False", "TargetNotFound", words));
     assert_eq!(told(&without, names::OPTIMIZATION), texts("False", "OptimizationFailed", NO_WORKLOAD));
     let words = "No saturation metrics available - pods may not be ready or metrics not yet scraped: Deployment v-decode \
@@ -118,7 +118,7 @@ fn an_object_that_never_had_a_number_gets_none_where_nothing_is_known() {
     assert_eq!(told(&status, names::METRICS).1, "SkippedProcessing");
     let words = "Scale target Deployment v-decode could not be read: forbidden";
     assert_eq!(told(&status, names::OPTIMIZATION), texts("False", "OptimizationFailed", words));
-    assert_eq!(decision(&seen, "v").metrics, Metrics::NotAsked);
+    assert_eq!(decision(&seen, "v").metrics, MetricsState::NotQueried);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn fields_that_are_not_acted_on_are_named() {
     spec(&mut seen.variants[0]).slo_class_ref = None;
     assert_eq!(told(&status(&seen), names::SPEC).2, "Every field of the spec is acted on.");
     spec(&mut seen.variants[0]).variant_id = Some("llama-H100-1".into());
-    let words = "spec.variantID \"llama-H100-1\" is shown and decides nothing: variants are told apart by their names.";
+    let words = "spec.variantID \"llama-H100-1\" is only displayed: variants are identified by metadata.name.";
     let (_, reason, message) = told(&status(&seen), names::SPEC);
     assert!(reason == "VariantIDIgnored" && message.starts_with(words), "{message}");
 }
@@ -163,7 +163,7 @@ fn a_fault_of_the_configuration_stands_in_a_condition_for_as_long_as_it_lasts() 
     let nine = (0..9).map(|number| fault(Severity::Warning, &format!("Bad {number}.")));
     seen.variants[0].config = nine.collect();
     let many = told(&status(&seen), names::CONFIG).2;
-    assert!(many.contains("Bad 4.") && many.ends_with("And 4 more, which the log lists."), "{many}");
+    assert!(many.contains("Bad 4.") && many.ends_with("4 more faults are in the log of Steersman."), "{many}");
     seen.variants[0].config = [fault(Severity::Info, "Odd.")].into();
     assert!(conditions::find(&status(&seen).conditions, names::CONFIG).is_none(), "what is only unusual is no fault");
     assert!(status(&seen).config_faults.is_empty());
@@ -172,12 +172,12 @@ fn a_fault_of_the_configuration_stands_in_a_condition_for_as_long_as_it_lasts() 
 #[test]
 fn metrics_that_grow_older_are_no_news() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
-    the_model(&mut seen).pods = Err(Silence::Stale("5m1s".into()));
+    the_model(&mut seen).pods = Err(MetricsError::Stale("5m1s".into()));
     let first = status(&seen);
     assert!(told(&first, names::METRICS).2.contains("last update: 5m1s ago"), "{first:?}");
     seen.variants[0].status = Some(first.clone());
     seen.now = now() + jiff::SignedDuration::from_mins(1);
-    the_model(&mut seen).pods = Err(Silence::Stale("6m1s".into()));
+    the_model(&mut seen).pods = Err(MetricsError::Stale("6m1s".into()));
     assert_eq!(status(&seen), first);
     // Of another model it is news.
     let mut renamed = seen.clone();
@@ -185,7 +185,7 @@ fn metrics_that_grow_older_are_no_news() {
     let model = renamed.models.values().next().unwrap().clone();
     renamed.models.insert(NamespacedName::new(super::NAMESPACE, "qwen/qwen-3"), model);
     assert!(told(&status(&renamed), names::METRICS).2.contains("'qwen/qwen-3' are stale (last update: 6m1s"));
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!(told(&status(&seen), names::METRICS).1, "MetricsMissing");
 }
 

@@ -1,19 +1,19 @@
 //! Which pods are whose.
 
-use steersman_plan::variant::{FactorCode, Metrics, Seen, TargetName, VariantSeen, plan};
+use steersman_plan::variant::{FactorCode, FleetSnapshot, MetricsState, ObservedVariant, TargetName, plan};
 use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, decision, incomplete, replicas, spec, the_model};
 
 /// The same with a workload of this kind, and this name.
-fn on(variant: VariantSeen, api_version: Option<&str>, kind: &str, name: &str) -> VariantSeen {
+fn on(variant: ObservedVariant, api_version: Option<&str>, kind: &str, name: &str) -> ObservedVariant {
     let mut variant = variant;
     let target = spec(&mut variant).scale_target_ref.as_mut().unwrap();
     (target.api_version, target.kind, target.name) = (api_version.map(Into::into), kind.into(), name.into());
     variant
 }
 
-fn load(seen: &mut Seen, kind: &str, kv: f64, queue: f64) {
+fn load(seen: &mut FleetSnapshot, kind: &str, kv: f64, queue: f64) {
     for pod in the_model(seen).pods.as_mut().unwrap().iter_mut().filter(|pod| pod.target.kind == kind) {
         (pod.kv, pod.queue) = (Some(kv), Some(queue));
         pod.name = format!("{kind}-{}", pod.name).into();
@@ -27,10 +27,10 @@ fn kinds_of_the_same_name_have_pods_of_their_own() {
     let mut seen = a_fleet(vec![deployment, set], 0.1, 0.0);
     load(&mut seen, "Deployment", 0.1, 0.0);
     load(&mut seen, "StatefulSet", 0.1, 0.0);
-    assert_eq!(decision(&seen, "a").metrics, Metrics::Found);
+    assert_eq!(decision(&seen, "a").metrics, MetricsState::Available);
     // Without the pods of one, the other's do not stand in for them.
     the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.kind == "Deployment");
-    let words = "0 of 2 ready replicas of b have metrics";
+    let words = "0 of 2 ready replicas of variant b have metrics";
     assert_eq!(decision(&seen, "b").metrics, incomplete(FactorCode::ReplicasWithoutMetrics, "b", words));
     let conflicts = plan(&seen).decisions.values().filter(|one| one.conflict.is_some()).count();
     assert_eq!(conflicts, 0, "two workloads");
@@ -65,7 +65,7 @@ fn a_workload_whose_pods_nobody_can_tell_freezes_its_model_and_says_so() {
     assert!(replicas(&seen, "b") > 2);
     let Lookup::Known(Some(target)) = &mut seen.variants[0].target else { panic!("it has a workload") };
     let words = "the pods of Widget w cannot be found";
-    (target.unfound, target.ready) = (Some(words.into()), 0);
+    (target.pods_error, target.ready) = (Some(words.into()), 0);
     for name in ["a", "b"] {
         let held = decision(&seen, name);
         assert_eq!(

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use serde_json::json;
 use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
-use steersman_plan::variant::{FactorCode, Seen, Silence, plan};
+use steersman_plan::variant::{FactorCode, FleetSnapshot, MetricsError, plan};
 use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, ago, decided, decision, later, now, pods, spec, stored, target, the_model};
 
-fn status(seen: &Seen) -> Arc<VariantAutoscalingStatus> {
+fn status(seen: &FleetSnapshot) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
 }
 
-fn story(seen: &Seen) -> DecisionStory {
+fn story(seen: &FleetSnapshot) -> DecisionStory {
     status(seen).decision.clone().unwrap()
 }
 
@@ -25,7 +25,7 @@ fn the_wish_stands_next_to_what_was_granted_and_each_stage_is_told() {
     let story = story(&seen);
     assert_eq!((story.wanted, story.granted, story.decided_by.as_deref()), (Some(3), Some(2), Some("limits")));
     assert_eq!(story.signal.unwrap(), "0 of 2 replicas saturated, spare KV 0.050, spare queue 3.0");
-    assert_eq!(story.need.unwrap(), "one replica more: KV spare Saturation low (0.050 < 0.100)");
+    assert_eq!(story.need.unwrap(), "one more replica: KV spare Saturation low (0.050 < 0.100)");
     assert_eq!(story.solver.unwrap(), "saturation-only mode: no-change");
     assert_eq!((story.limits, story.hold), (vec!["maxReplicas=2".to_owned()], None));
     assert_eq!(story.time.unwrap().0, now());
@@ -37,7 +37,7 @@ fn figures_that_move_make_no_new_story_and_another_number_or_obstacle_does() {
     seen.now = ago(5);
     seen.variants[0].status = Some(status(&seen));
     let first = story(&seen);
-    let later = |change: fn(&mut Seen)| {
+    let later = |change: fn(&mut FleetSnapshot)| {
         let mut seen = seen.clone();
         seen.now = now();
         change(&mut seen);
@@ -47,18 +47,18 @@ fn figures_that_move_make_no_new_story_and_another_number_or_obstacle_does() {
     assert_eq!(moved, first);
     let grown = later(|seen| the_model(seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.kv = Some(0.75)));
     assert_eq!((grown.granted, grown.time.unwrap().0), (Some(3), now()));
-    let silent = later(|seen| the_model(seen).pods = Err(Silence::Stale("7m0s".into())));
+    let silent = later(|seen| the_model(seen).pods = Err(MetricsError::Stale("7m0s".into())));
     assert_eq!(
         (silent.decided_by.as_deref(), silent.hold.as_deref()),
-        (Some("hold"), Some("the metrics are 7m0s old"))
+        (Some("hold"), Some("the newest metrics are 7m0s old"))
     );
     let mut still = seen.clone();
-    the_model(&mut still).pods = Err(Silence::Stale("7m0s".into()));
+    the_model(&mut still).pods = Err(MetricsError::Stale("7m0s".into()));
     still.variants[0].status = Some(status(&still));
-    the_model(&mut still).pods = Err(Silence::Stale("12m30s".into()));
-    assert_eq!(story(&still).hold.as_deref(), Some("the metrics are 7m0s old"), "older is no news");
-    the_model(&mut still).pods = Err(Silence::Failed("timeout".into()));
-    assert_eq!(story(&still).hold.as_deref(), Some("the metrics could not be read: timeout"));
+    the_model(&mut still).pods = Err(MetricsError::Stale("12m30s".into()));
+    assert_eq!(story(&still).hold.as_deref(), Some("the newest metrics are 7m0s old"), "older is no news");
+    the_model(&mut still).pods = Err(MetricsError::QueryFailed("timeout".into()));
+    assert_eq!(story(&still).hold.as_deref(), Some("the query of Prometheus failed: timeout"));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn an_obstacle_that_is_over_is_told_no_longer() {
     seen.memory = plan(&seen).memory;
     seen.now += SignedDuration::from_mins(11);
     seen.variants[0].status = Some(status(&seen));
-    let told = "; 1 of cheap do not become ready and are not waited for, look at their pods";
+    let told = "; not ready for more than 10 minutes and ignored: 1 of variant cheap, check the pods";
     assert!(story(&seen).signal.unwrap().ends_with(told), "{:?}", story(&seen));
     let number = story(&seen).granted;
     target(&mut seen, 0).ready = 2;
@@ -78,7 +78,7 @@ fn an_obstacle_that_is_over_is_told_no_longer() {
     assert_eq!(Some(status(&seen)), seen.variants[0].status);
     later(&mut seen, 3);
     let over = story(&seen);
-    assert_eq!((over.granted, over.signal.unwrap().contains("not waited for")), (number, false));
+    assert_eq!((over.granted, over.signal.unwrap().contains("ignored")), (number, false));
     // The load alone is no news.
     seen.variants[0].status = Some(status(&seen));
     the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.66, 0.5));
@@ -99,7 +99,7 @@ fn another_pod_or_another_model_is_another_story() {
 #[test]
 fn however_much_there_is_to_tell_an_object_stays_small() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
-    the_model(&mut seen).pods = Err(Silence::Failed("ä".repeat(100_000)));
+    the_model(&mut seen).pods = Err(MetricsError::QueryFailed("ä".repeat(100_000)));
     let hold = story(&seen).hold.unwrap();
     assert!(hold.ends_with("ä…") && hold.len() <= 304, "{}", hold.len());
 }
@@ -107,9 +107,9 @@ fn however_much_there_is_to_tell_an_object_stays_small() {
 #[test]
 fn a_number_that_waits_for_an_earlier_decision_says_so() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
-    assert!(!decision(&seen, "v").story.in_transition());
+    assert!(!decision(&seen, "v").trace.in_transition());
     seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
-    let story = decision(&seen, "v").story;
+    let story = decision(&seen, "v").trace;
     assert!(story.in_transition(), "{story}");
 }
 
@@ -117,15 +117,15 @@ fn a_number_that_waits_for_an_earlier_decision_says_so() {
 #[test]
 fn new_cause_of_same_failure_refreshes_text() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
-    the_model(&mut seen).pods = Err(Silence::Failed("timeout".into()));
+    the_model(&mut seen).pods = Err(MetricsError::QueryFailed("timeout".into()));
     seen.now = ago(5);
     seen.variants[0].status = Some(status(&seen));
     let first = story(&seen);
     seen.now = now();
     assert_eq!(story(&seen), first);
-    the_model(&mut seen).pods = Err(Silence::Failed("connection refused".into()));
+    the_model(&mut seen).pods = Err(MetricsError::QueryFailed("connection refused".into()));
     let second = story(&seen);
-    assert_eq!(second.hold.as_deref(), Some("the metrics could not be read: connection refused"));
+    assert_eq!(second.hold.as_deref(), Some("the query of Prometheus failed: connection refused"));
     assert_eq!((&second.factors, second.time.unwrap().0), (&first.factors, now()));
 }
 
@@ -163,9 +163,9 @@ fn status_page_lists_every_factor_code() {
 
 #[test]
 fn factors_refer_to_what_they_are_about() {
-    let factors = |seen: &Seen| serde_json::to_value(story(seen).factors).unwrap();
+    let factors = |seen: &FleetSnapshot| serde_json::to_value(story(seen).factors).unwrap();
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
-    the_model(&mut seen).pods = Err(Silence::Stale("7m0s".into()));
+    the_model(&mut seen).pods = Err(MetricsError::Stale("7m0s".into()));
     let stale = |stage: &str| json!({ "stage": stage, "code": "MetricsStale", "model": "meta/llama" });
     assert_eq!(factors(&seen), json!([stale("hold"), stale("signal")]));
     the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.5, 1.0));
@@ -195,9 +195,9 @@ fn number_outlives_a_target_that_is_left_out() {
     seen.variants[0].status = Some(status(&seen));
     let target = spec(&mut seen.variants[0]).scale_target_ref.take();
     seen.variants[0].status = Some(status(&seen));
-    assert!(!seen.variants[0].is_moved());
+    assert!(!seen.variants[0].is_retargeted());
     spec(&mut seen.variants[0]).scale_target_ref = target.clone();
-    assert!(!seen.variants[0].is_moved());
+    assert!(!seen.variants[0].is_retargeted());
     spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap().name = "other".into();
-    assert!(seen.variants[0].is_moved(), "the number is not that of another workload");
+    assert!(seen.variants[0].is_retargeted(), "the number is not that of another workload");
 }

@@ -4,20 +4,20 @@ use jiff::SignedDuration;
 use steersman_plan::variant::config::zero::Level;
 use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
-use steersman_plan::variant::{Metrics, Mode, Seen, Silence, Standing};
+use steersman_plan::variant::{DecisionKind, FleetSnapshot, MetricsError, MetricsState, Mode};
 use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, replicas, spec, the_model};
 
 /// Idle for an hour, and allowed to sleep after ten minutes.
-fn an_idle_fleet() -> Seen {
+fn an_idle_fleet() -> FleetSnapshot {
     let mut seen = a_fleet(vec![a_variant("dear", "20", 1), a_variant("cheap", "5", 2)], 0.0, 0.0);
     seen.config.zero.defaults = Level { enabled: Some(true), retention: Some(SignedDuration::from_mins(10)) };
     the_model(&mut seen).requests = Lookup::Known(0.0);
     seen
 }
 
-fn both(seen: &Seen) -> (i32, i32) {
+fn both(seen: &FleetSnapshot) -> (i32, i32) {
     (replicas(seen, "dear"), replicas(seen, "cheap"))
 }
 
@@ -44,7 +44,7 @@ fn a_model_that_was_put_to_sleep_is_not_woken_because_nobody_has_followed_yet() 
     assert_eq!(both(&seen), (1, 1));
 }
 
-type Wake = fn(&mut Seen);
+type Wake = fn(&mut FleetSnapshot);
 
 #[test]
 fn whatever_speaks_against_sleep_keeps_the_model_awake() {
@@ -69,29 +69,31 @@ fn whatever_speaks_against_sleep_keeps_the_model_awake() {
 #[test]
 fn what_keeps_a_model_awake_that_gets_no_requests_is_told() {
     let cases: [(&str, Wake); 5] = [
-        ("requests wait before the replicas", |seen| {
+        ("requests are queued at the endpoint picker", |seen| {
             the_model(seen).queue = Lookup::Known(Some(SchedulerQueue { requests: 1.0, bytes: 10.0 }));
         }),
-        ("requests wait at pod dear-decode-0", |seen| {
+        ("requests are queued at pod dear-decode-0", |seen| {
             the_model(seen).pods.as_mut().unwrap()[0].queue = Some(1.0);
         }),
-        ("25.00% of the KV cache of pod cheap-decode-1 are in use", |seen| {
+        ("25.00 % of the KV cache of pod cheap-decode-1 is in use", |seen| {
             the_model(seen).pods.as_mut().unwrap()[2].kv = Some(0.25);
         }),
-        ("its number was changed less than 10m0s ago", |seen| {
+        ("the number of replicas changed less than 10m0s ago", |seen| {
             seen.variants[0].status = Some(decided(1, "Earlier", ago(9)));
         }),
-        ("the requests are unknown: timeout", |seen| the_model(seen).requests = Lookup::Unknown("timeout".into())),
+        ("the number of requests is unknown: timeout", |seen| {
+            the_model(seen).requests = Lookup::Unknown("timeout".into())
+        }),
     ];
     for (why, wake) in cases {
         let mut seen = an_idle_fleet();
         wake(&mut seen);
-        let hold = decision(&seen, "cheap").story.hold.map(|hold| hold.text);
-        assert_eq!(hold.as_deref(), Some(format!("no scale to zero, as {why}").as_str()));
+        let hold = decision(&seen, "cheap").trace.hold.map(|hold| hold.text);
+        assert_eq!(hold.as_deref(), Some(format!("scale to zero blocked: {why}").as_str()));
     }
     let mut seen = an_idle_fleet();
     the_model(&mut seen).requests = Lookup::Known(1.0);
-    assert_eq!(decision(&seen, "cheap").story.hold, None, "requests came: that is no obstacle");
+    assert_eq!(decision(&seen, "cheap").trace.hold, None, "requests came: that is no obstacle");
 }
 
 #[test]
@@ -120,17 +122,17 @@ fn one_block_that_is_always_in_use_is_nothing_to_stay_awake_for() {
 #[test]
 fn metrics_that_are_missing_are_not_idleness() {
     let mut seen = an_idle_fleet();
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     assert_eq!(both(&seen), (1, 2));
-    assert_eq!(decision(&seen, "cheap").story.hold_text(), Some("there are no metrics"));
+    assert_eq!(decision(&seen, "cheap").trace.hold_text(), Some("no metrics found"));
 }
 
 #[test]
 fn requests_that_nobody_counted_are_told_as_what_keeps_the_model_awake() {
     let mut seen = an_idle_fleet();
     the_model(&mut seen).requests = Lookup::Unknown("timeout".into());
-    let hold = decision(&seen, "cheap").story.hold.map(|hold| hold.text);
-    assert_eq!(hold.as_deref(), Some("no scale to zero, as the requests are unknown: timeout"));
+    let hold = decision(&seen, "cheap").trace.hold.map(|hold| hold.text);
+    assert_eq!(hold.as_deref(), Some("scale to zero blocked: the number of requests is unknown: timeout"));
 }
 
 #[test]
@@ -140,8 +142,8 @@ fn an_entry_that_nobody_can_read_puts_no_model_to_sleep() {
     assert_eq!(both(&seen), (0, 0));
     seen.config.zero.unread.insert("model.m".into(), None);
     assert_ne!(both(&seen), (0, 0));
-    let hold = decision(&seen, "cheap").story.hold.map(|hold| hold.text);
-    let words = "no scale to zero, as key model.m of the ConfigMap for scale to zero cannot be read";
+    let hold = decision(&seen, "cheap").trace.hold.map(|hold| hold.text);
+    let words = "scale to zero blocked: entry model.m of the scale-to-zero ConfigMap cannot be decoded";
     assert_eq!(hold.as_deref(), Some(words));
 }
 
@@ -153,7 +155,7 @@ fn a_minimum_is_kept_while_the_rest_of_the_model_sleeps() {
     let findings = decision(&seen, "dear").findings;
     assert_eq!(
         findings[0].message,
-        "Scale to zero is enabled for model meta/llama, and spec.minReplicas=1 keeps this variant from it."
+        "Scale to zero is enabled for model meta/llama, but spec.minReplicas=1 prevents it for this variant."
     );
     assert_eq!(decision(&seen, "cheap").findings, []);
 }
@@ -162,7 +164,7 @@ fn a_minimum_is_kept_while_the_rest_of_the_model_sleeps() {
 fn where_sleep_is_forbidden_the_cheapest_variant_keeps_one() {
     let mut seen = a_fleet(vec![a_variant("dear", "20", 0), a_variant("cheap", "5", 0)], 0.0, 0.0);
     let raised = decision(&seen, "cheap");
-    assert_eq!((raised.replicas, raised.standing), (Some(1), Standing::Decided));
+    assert_eq!((raised.replicas, raised.kind), (Some(1), DecisionKind::Decided));
     assert_eq!(raised.reason, "Scale to zero disabled: the cheapest variant keeps 1 replica");
     assert_eq!(replicas(&seen, "dear"), 0);
     seen.variants.iter_mut().for_each(|variant| variant.status = None);
@@ -174,10 +176,10 @@ fn where_sleep_is_forbidden_the_cheapest_variant_keeps_one() {
 fn a_sleeping_model_stays_asleep_without_metrics() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 0)], 0.0, 0.0);
     seen.config.zero.environment = true;
-    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).pods = Err(MetricsError::NotFound);
     the_model(&mut seen).requests = Lookup::Unknown("no series".into());
     let asleep = decision(&seen, "v");
-    assert_eq!((asleep.replicas, asleep.metrics), (Some(0), Metrics::Asleep));
+    assert_eq!((asleep.replicas, asleep.metrics), (Some(0), MetricsState::NoReplicas));
     seen.variants[0].status = Some(decided(1, "Woken", ago(0)));
     assert_eq!(replicas(&seen, "v"), 1, "a replica that was just asked for is not taken back");
 }
@@ -190,7 +192,7 @@ fn upstream_sleeps_in_the_middle_of_a_request() {
     seen.settings.mode = Mode::Upstream;
     seen.config.saturation.entries.insert(
         "default".into(),
-        steersman_plan::variant::config::thresholds::Entry {
+        steersman_plan::variant::config::thresholds::SaturationEntry {
             kv_cache_threshold: Some(0.8),
             queue_length_threshold: Some(5.0),
             ..Default::default()

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::variant::saturation::engine_args::EngineArgs;
-use crate::variant::saturation::waits::Waits;
+use crate::variant::saturation::progress::ScaleProgress;
 
 /// Observations kept per kind of load.
 const WINDOW: usize = 10;
@@ -63,7 +63,7 @@ pub struct Memory {
     pub lengths: BTreeMap<String, Lengths>,
     /// Timers of scale targets, by the same key as `records`.
     #[serde(default)]
-    pub waits: BTreeMap<String, Waits>,
+    pub progress: BTreeMap<String, ScaleProgress>,
 }
 
 impl Memory {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use self::capacity::{Memory, Origin, Record};
-use super::State;
+use super::VariantState;
 use super::engine_args::EngineArgs;
 use crate::variant::Mode;
 use crate::variant::config::thresholds::Thresholds;
@@ -86,7 +86,7 @@ struct Load {
     hit_rate: f64,
 }
 
-pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[State], memory: &mut Memory) -> Analysis {
+pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[VariantState], memory: &mut Memory) -> Analysis {
     let mut replicas: Vec<&Replica> = replicas.iter().collect();
     let history = |replica: &Replica| {
         let state = states.iter().find(|state| state.variant == replica.variant);
@@ -224,7 +224,7 @@ pub fn derived(args: &EngineArgs, input: f64, output: f64) -> i64 {
 
 fn remember(
     model: &Model<'_>,
-    state: &State,
+    state: &VariantState,
     replicas: &[&Replica],
     effective: i64,
     total_kv: i64,
@@ -247,7 +247,7 @@ fn remember(
 }
 
 /// Capacity of a variant without measured pods.
-fn stored(model: &Model<'_>, state: &State, load: Load, memory: &Memory) -> i64 {
+fn stored(model: &Model<'_>, state: &VariantState, load: Load, memory: &Memory) -> i64 {
     let key = Memory::key(model.namespace, model.name, &state.variant);
     let Some(record) = memory.records.get(&key) else { return 0 };
     // Another namespace may run the same model with other settings.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use steersman_plan::variant::config::prometheus as address;
 use steersman_plan::variant::config::thresholds::{Analyzer, Thresholds};
-use steersman_plan::variant::config::{Config, ConfigSeen, concerns, duration, read};
+use steersman_plan::variant::config::{Config, ConfigSources, concerns, duration, read};
 use steersman_plan::variant::{Mode, names};
 
 const SYSTEM: &str = "steersman-system";
@@ -20,17 +20,17 @@ const SATURATION: &str = "wva-saturation-scaling-config";
 /// Namespace, name and data.
 type Map<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
 
-fn seen(maps: &[Map<'_>]) -> ConfigSeen {
+fn seen(maps: &[Map<'_>]) -> ConfigSources {
     let own = |text: &str| text.to_owned();
     let map = |(namespace, name, data): &Map<'_>| {
         let data: BTreeMap<String, String> = data.iter().map(|(key, value)| (own(key), own(value))).collect();
         ((own(namespace), own(name)), data)
     };
-    ConfigSeen {
+    ConfigSources {
         namespaces: vec![SYSTEM.into(), LEGACY.into()],
         maps: maps.iter().map(map).collect(),
         environment: BTreeMap::from([(own("PROMETHEUS_BASE_URL"), own("https://prometheus:9090"))]),
-        ..ConfigSeen::default()
+        ..ConfigSources::default()
     }
 }
 
@@ -96,10 +96,10 @@ fn a_bad_interval_keeps_the_last_good_one_and_says_so() {
     let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "5ms")])]), &last, Mode::Steersman);
     assert_eq!((now.interval, findings.len()), (SignedDuration::from_secs(1), 1));
     let told = findings[0].to_string();
-    assert!(told.ends_with("5ms is below the minimum of 1s, which is used instead. Correct the value."), "{told}");
+    assert!(told.ends_with("5ms is below the minimum; 1s is used. Correct the value."), "{told}");
     let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "20m")])]), &last, Mode::Steersman);
     assert_eq!((now.interval, findings[0].reason), (SignedDuration::from_mins(20), "ConfigValueUnusual"));
-    assert!(findings[0].message.contains("20m is outside of the recommended 10s to 10m"), "{findings:?}");
+    assert!(findings[0].message.contains("20m is outside the recommended range of 10s to 10m"), "{findings:?}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn an_entry_that_turns_bad_is_what_it_last_was() {
     let wanted =
         format!("ConfigMap {SYSTEM}/{SATURATION}, key default: kvCacheThreshold must be between 0 and 1, got 7.00.");
     assert_eq!(messages[0], wanted);
-    assert!(messages[1].contains("key mine: it is not the expected YAML"), "{messages:?}");
+    assert!(messages[1].contains("key mine: invalid YAML or a wrong type"), "{messages:?}");
     let (upstream, _) = read(&seen(&[(SYSTEM, SATURATION, bad)]), &last, Mode::Upstream);
     assert_eq!(upstream.saturation.entries.len(), 0, "upstream drops them");
     let (gone, _) = read(&seen(&[]), &last, Mode::Steersman);
@@ -173,7 +173,7 @@ fn a_namespace_with_maps_of_its_own_is_left_to_them() {
         ("team", names::ZERO_SNAKE, &[("m", "model_id: m\nretention_period: 3m")]),
         ("broken", names::ZERO_SNAKE, &[("m", "{{{")]),
     ]);
-    let read_it = |seen: &ConfigSeen| read(seen, &Config::default(), Mode::Steersman).0;
+    let read_it = |seen: &ConfigSources| read(seen, &Config::default(), Mode::Steersman).0;
     let without = read_it(&seen);
     assert_eq!(without.thresholds("team", "m", Mode::Steersman).unwrap().kv_cache, 0.7, "nobody allowed it");
     seen.local = ["team".to_owned(), "broken".to_owned()].into();
@@ -215,7 +215,9 @@ fn a_bad_price_takes_no_other_with_it() {
     assert_eq!((now.costs.cents["A100"], now.costs.cents["G2"]), (41.0, 23.0));
     assert_eq!(
         findings[0].message,
-        format!("ConfigMap {SYSTEM}/accelerator-unit-costs, key G2: cost \"cheap\" is not a number of cents.")
+        format!(
+            "ConfigMap {SYSTEM}/accelerator-unit-costs, key G2: cost \"cheap\" must be a number of cents, 0 or more."
+        )
     );
 }
 
@@ -278,8 +280,8 @@ fn without_a_map_a_fault_is_one_of_the_environment() {
     assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: no Prometheus"), "{findings:?}");
     assert!(concerns(&findings[0], &none, "team-a"));
     let told = findings[0].to_string();
-    let remedy = "Give its address, which begins with https://, in ConfigMap \
-                  workload-variant-autoscaler-variantautoscaling-config of namespace";
+    let remedy = "Set it to the address of Prometheus, which begins with https://, in ConfigMap \
+                  workload-variant-autoscaler-variantautoscaling-config in namespace";
     assert!(told.contains(remedy) && told.ends_with("replicas stay as they are."), "{told}");
     let mut given = seen(&[(LEGACY, MAIN, &[("PROMETHEUS_BASE_URL", "http://p")])]);
     given.environment.clear();
@@ -290,7 +292,7 @@ fn without_a_map_a_fault_is_one_of_the_environment() {
 
 #[test]
 fn an_address_that_is_none_does_not_take_the_place_of_a_good_one() {
-    let with = |url: &'static str| ConfigSeen {
+    let with = |url: &'static str| ConfigSources {
         environment: BTreeMap::new(),
         ..seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", url)])])
     };
@@ -309,10 +311,7 @@ fn an_address_that_is_none_does_not_take_the_place_of_a_good_one() {
         let (now, findings) = read(&with(bad), &last, Mode::Steersman);
         assert_eq!(now.prometheus, last.prometheus, "{bad}");
         let told = findings[0].to_string();
-        assert!(
-            told.contains("key PROMETHEUS_BASE_URL: it is not an address such as") && !told.contains("cret"),
-            "{told}"
-        );
+        assert!(told.contains("key PROMETHEUS_BASE_URL: it is not a URL such as") && !told.contains("cret"), "{told}");
     }
     for good in ["https://10.0.0.1", "https://[fd00::1]:9090", "https://[fd00::1]", "https://a_b.c:1/"] {
         assert_eq!(read(&with(good), &last, Mode::Steersman).1, [], "{good}");
@@ -326,22 +325,21 @@ fn what_is_written_and_has_no_effect_is_told() {
         findings.iter().map(|finding| format!("{} {finding}", finding.reason)).collect()
     };
     let slip = told(SATURATION, &[("default", "kvCacheTreshold: 0.5"), ("note", "")]);
-    let expected =
-        "key default: there is no setting \"kvCacheTreshold\". It has no effect. Correct it to one of model_id,";
+    let expected = "key default: unknown field \"kvCacheTreshold\". It has no effect. Known fields: model_id,";
     assert!(slip.len() == 1 && slip[0].contains(expected), "{slip:?}");
     let engine = told(SATURATION, &[("default", "analyzerName: saturation-v2")]);
-    assert!(
-        engine.len() == 1 && engine[0].contains("analyzerName is neither \"saturation\" nor left out"),
-        "{engine:?}"
-    );
+    assert!(engine.len() == 1 && engine[0].contains("analyzerName must be \"saturation\" or empty"), "{engine:?}");
     assert_eq!(told(SATURATION, &[("default", "analyzerName: \"\"")]), [""; 0]);
     let newer: &[(&str, &str)] = &[("default", "enable_scale_to_zero: false"), ("readme", "words: [")];
     let passed_over = told(names::ZERO_CAMEL, newer);
     assert!(passed_over.len() == 1 && passed_over[0].starts_with("ConfigValueIgnored "), "{passed_over:?}");
-    assert!(passed_over[0].contains("key default: keys of this map are __defaults__ or begin with"), "{passed_over:?}");
+    assert!(
+        passed_over[0].contains("key default: keys of this ConfigMap must be __defaults__ or begin with"),
+        "{passed_over:?}"
+    );
     assert_eq!(told(names::ZERO_SNAKE, newer).len(), 1, "only the other key is bad there");
     let slip = told(names::ZERO_CAMEL, &[("__defaults__", "enableScaleToZero: true\nretention: 5m")]);
-    assert!(slip.len() == 1 && slip[0].contains("there is no setting \"retention\""), "{slip:?}");
+    assert!(slip.len() == 1 && slip[0].contains("unknown field \"retention\""), "{slip:?}");
     let short = told(names::ZERO_CAMEL, &[("__defaults__", "enableScaleToZero: true\nretentionPeriod: 20s")]);
     assert!(short.len() == 1 && short[0].starts_with("ConfigValueUnusual "), "{short:?}");
 }

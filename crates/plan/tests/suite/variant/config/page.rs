@@ -64,7 +64,7 @@ fn the_defaults_of_the_page_are_those_that_hold() {
     let written = rows.iter().filter_map(|row| Some(format!("{}: {}\n", code(&row[0])[0], code(&row[1]).first()?)));
     let written: Vec<String> = written.collect();
     assert_eq!(written.len(), thresholds::FIELDS.len() - 2, "but for whom it is about: {written:?}");
-    let entry: thresholds::Entry = serde_saphyr::from_str(&written.concat()).unwrap();
+    let entry: thresholds::SaturationEntry = serde_saphyr::from_str(&written.concat()).unwrap();
     let others = Thresholds {
         kv_cache: 0.5,
         queue_length: 50.0,
@@ -81,7 +81,7 @@ fn the_defaults_of_the_page_are_those_that_hold() {
 #[test]
 fn the_examples_of_the_page_are_read_without_a_word_against_them() {
     let blocks: Vec<&str> = PAGE.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    let mut maps = ConfigSeen { maps: BTreeMap::new(), ..seen(&[]) };
+    let mut maps = ConfigSources { maps: BTreeMap::new(), ..seen(&[]) };
     for block in blocks {
         for map in serde_saphyr::from_multiple::<serde_json::Value>(block).unwrap() {
             let data = serde_json::from_value(map["data"].clone()).unwrap();

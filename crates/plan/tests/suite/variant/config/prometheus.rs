@@ -5,8 +5,8 @@ use steersman_plan::variant::config::prometheus::is_server_name;
 use super::*;
 
 /// All in the main map, nothing in the environment.
-fn set(pairs: &[(&str, &str)]) -> ConfigSeen {
-    ConfigSeen { environment: BTreeMap::new(), ..seen(&[(SYSTEM, MAIN, pairs)]) }
+fn set(pairs: &[(&str, &str)]) -> ConfigSources {
+    ConfigSources { environment: BTreeMap::new(), ..seen(&[(SYSTEM, MAIN, pairs)]) }
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn an_address_that_was_taken_away_is_not_asked_any_more() {
     assert!(last.prometheus.is_some());
     let (now, findings) = read(&set(&[]), &last, Mode::Steersman);
     assert_eq!((now.prometheus, findings[0].reason), (None, "ConfigValueMissing"));
-    assert!(findings[0].remedy.ends_with("until then no load is known, and replicas stay as they are."));
+    assert!(findings[0].remedy.ends_with("Until then the load is unknown and replicas stay as they are."));
 }
 
 #[test]

@@ -7,13 +7,13 @@ use super::*;
 const BY_TOKENS: &str = "analyzerName: saturation";
 
 /// With a map of the operator's own and one of namespace `team`.
-fn two(own: &[(&str, &str)], team: &[(&str, &str)]) -> ConfigSeen {
+fn two(own: &[(&str, &str)], team: &[(&str, &str)]) -> ConfigSources {
     let mut seen = seen(&[(SYSTEM, SATURATION, own), ("team", SATURATION, team)]);
     seen.local.insert("team".into());
     seen
 }
 
-fn told(seen: &ConfigSeen, last: &Config) -> (Config, Vec<String>) {
+fn told(seen: &ConfigSources, last: &Config) -> (Config, Vec<String>) {
     let (config, findings) = read(seen, last, Mode::Steersman);
     (config, findings.iter().map(|finding| format!("{} {finding}", finding.reason)).collect())
 }
@@ -54,11 +54,9 @@ fn a_choice_that_is_made_for_the_whole_fleet_is_told_where_it_is_made_elsewhere(
     let (config, findings) = told(&two(&[], &[("default", both)]), &Config::default());
     assert_eq!((team(&config).analyzer, team(&config).limiter), (Analyzer::Shares, false));
     let starts = [
+        format!("ConfigValueIgnored ConfigMap team/{SATURATION}, key default: analyzerName applies to the whole fleet"),
         format!(
-            "ConfigValueIgnored ConfigMap team/{SATURATION}, key default: analyzerName is one choice for the whole"
-        ),
-        format!(
-            "ConfigValueIgnored ConfigMap team/{SATURATION}, key default: enableLimiter is one choice for the whole"
+            "ConfigValueIgnored ConfigMap team/{SATURATION}, key default: enableLimiter applies to the whole fleet"
         ),
     ];
     assert!(findings.iter().zip(&starts).all(|(told, start)| told.starts_with(start)), "{findings:?}");
@@ -67,7 +65,10 @@ fn a_choice_that_is_made_for_the_whole_fleet_is_told_where_it_is_made_elsewhere(
     assert_eq!(findings, [""; 0], "where it is the same, it has its effect");
     let own = &[("default", BY_TOKENS), ("mine", "model_id: m\nanalyzerName: \"\"")];
     let (config, findings) = told(&two(own, &[]), &Config::default());
-    assert!(findings.len() == 1 && findings[0].contains("key mine: analyzerName is one choice"), "{findings:?}");
+    assert!(
+        findings.len() == 1 && findings[0].contains("key mine: analyzerName applies to the whole fleet"),
+        "{findings:?}"
+    );
     assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().analyzer, Analyzer::Tokens);
 }
 
@@ -119,7 +120,7 @@ fn an_entry_for_a_model_that_turns_bad_is_what_it_last_was() {
 fn an_entry_that_speaks_of_no_model_is_told() {
     let data = &[("spare", "kvCacheThreshold: 0.5"), ("m#ns", "kvCacheThreshold: 0.6"), ("note", "")];
     let (_, findings) = told(&seen(&[(SYSTEM, SATURATION, data)]), &Config::default());
-    assert!(findings.len() == 1 && findings[0].contains("key spare: it speaks of no model."), "{findings:?}");
+    assert!(findings.len() == 1 && findings[0].contains("key spare: it applies to no model."), "{findings:?}");
 }
 
 #[test]
@@ -129,9 +130,9 @@ fn entries_that_are_good_one_by_one_and_not_together_are_named_and_the_common_on
     let own = &[("all", wide), ("here", narrow), ("m#other", "queueLengthThreshold: 7")];
     let (config, findings) = told(&two(own, &[]), &Config::default());
     let expected = format!(
-        "ConfigEntriesClash ConfigMap {SYSTEM}/{SATURATION}, keys all and here: together, for model m in namespace ns, \
-         kvCacheThreshold (0.30) should be >= kvSpareTrigger (0.50). Change one of them; until then neither holds for \
-         that model, and entry default does."
+        "ConfigEntriesClash ConfigMap {SYSTEM}/{SATURATION}, keys all and here contradict each other for model m in \
+         namespace ns: kvCacheThreshold (0.30) should be >= kvSpareTrigger (0.50). Change one of them. Until then entry \
+         default applies to that model."
     );
     assert_eq!(findings, [expected]);
     assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()));
@@ -151,7 +152,7 @@ fn entries_that_clash_everywhere_are_told_once_and_those_that_hold_nowhere_not_a
     ];
     let (_, findings) = told(&two(own, &[]), &Config::default());
     assert!(
-        findings.len() == 1 && findings[0].contains("keys a and b: together, for model m, kvCache"),
+        findings.len() == 1 && findings[0].contains("keys a and b contradict each other for model m: kvCache"),
         "{findings:?}"
     );
     let elsewhere = &[("m#ns", "kvSpareTrigger: 0.5"), ("x", "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.3")];
@@ -159,7 +160,10 @@ fn entries_that_clash_everywhere_are_told_once_and_those_that_hold_nowhere_not_a
     let here = &[("m#team", "kvSpareTrigger: 0.5"), ("x", "model_id: m\nkvCacheThreshold: 0.3")];
     let (_, findings) = told(&two(&[], here), &Config::default());
     assert!(findings.len() == 1 && findings[0].contains("ConfigMap team/"), "{findings:?}");
-    assert!(findings[0].contains("keys x and m#team: together, for model m in namespace team, "), "{findings:?}");
+    assert!(
+        findings[0].contains("keys x and m#team contradict each other for model m in namespace team: "),
+        "{findings:?}"
+    );
 }
 
 fn an_entry() -> impl Strategy<Value = String> {

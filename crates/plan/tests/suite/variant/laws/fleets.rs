@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
-use steersman_plan::variant::config::thresholds::Entry;
-use steersman_plan::variant::config::zero::{Level, ScaleToZero};
+use steersman_plan::variant::config::thresholds::SaturationEntry;
+use steersman_plan::variant::config::zero::{Level, ScaleToZeroConfig};
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
-use steersman_plan::variant::{ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
+use steersman_plan::variant::{FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics};
 use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::super::{a_fleet, a_variant, ago, decided, pods, spec};
@@ -18,29 +18,29 @@ pub const MODELS: [&str; 2] = ["meta/llama", "ibm/granite"];
 /// No measurement.
 pub const GARBAGE: [Option<f64>; 4] = [None, Some(f64::NAN), Some(f64::INFINITY), Some(-1.0)];
 
-pub fn silence() -> impl Strategy<Value = Silence> {
+pub fn silence() -> impl Strategy<Value = MetricsError> {
     prop_oneof![
-        Just(Silence::Missing),
-        Just(Silence::Stale("6m0s".into())),
-        Just(Silence::Failed("timeout".into())),
-        Just(Silence::Unasked("set an address".into())),
+        Just(MetricsError::NotFound),
+        Just(MetricsError::Stale("6m0s".into())),
+        Just(MetricsError::QueryFailed("timeout".into())),
+        Just(MetricsError::NotConfigured("set an address".into())),
     ]
 }
 
-fn target() -> impl Strategy<Value = Lookup<Option<TargetSeen>>> {
+fn target() -> impl Strategy<Value = Lookup<Option<ObservedTarget>>> {
     let known = (prop::option::weighted(0.9, 0..5i32), 0..3i32, any::<bool>(), 1..3i32).prop_map(
         |(replicas, pending, told, gpus)| {
             let asked = replicas.unwrap_or(1);
             let ready = (asked - pending).max(0);
             let status_replicas = told.then_some(asked);
-            Lookup::Known(Some(TargetSeen { replicas, status_replicas, ready, gpus, ..TargetSeen::default() }))
+            Lookup::Known(Some(ObservedTarget { replicas, status_replicas, ready, gpus, ..ObservedTarget::default() }))
         },
     );
     prop_oneof![10 => known, 1 => Just(Lookup::Known(None)), 1 => Just(Lookup::Unknown("forbidden".into()))]
 }
 
 /// With whether it wants the workload of the first of its namespace.
-fn variant() -> impl Strategy<Value = (VariantSeen, bool)> {
+fn variant() -> impl Strategy<Value = (ObservedVariant, bool)> {
     let bounds =
         (0..4i32, prop::option::of(0..6i32)).prop_map(|(min, more)| (min, more.map(|more| (min + more).max(1))));
     let before = prop::option::of((0..6i32, 0..30i64));
@@ -62,9 +62,9 @@ fn variant() -> impl Strategy<Value = (VariantSeen, bool)> {
 }
 
 /// Of the same names in each namespace; all who want one workload see it alike.
-fn named(given: Vec<(VariantSeen, bool)>) -> Vec<VariantSeen> {
-    let mut workloads: BTreeMap<String, Vec<Lookup<Option<TargetSeen>>>> = BTreeMap::new();
-    let name = |(mut variant, twin): (VariantSeen, bool)| {
+fn named(given: Vec<(ObservedVariant, bool)>) -> Vec<ObservedVariant> {
+    let mut workloads: BTreeMap<String, Vec<Lookup<Option<ObservedTarget>>>> = BTreeMap::new();
+    let name = |(mut variant, twin): (ObservedVariant, bool)| {
         let workloads = workloads.entry(variant.key.namespace.clone()).or_default();
         variant.key.name = format!("v{}", workloads.len());
         workloads.push(variant.target);
@@ -77,10 +77,10 @@ fn named(given: Vec<(VariantSeen, bool)>) -> Vec<VariantSeen> {
 }
 
 /// The pods of a model, each once, also where several objects want the same workload.
-fn pods_of(variants: &[VariantSeen], model: &NamespacedName, loads: &[(f64, f64)]) -> Vec<PodSeen> {
-    let runs = |one: &&VariantSeen| one.target.known().is_some_and(Option::is_some);
-    let own = |one: &&VariantSeen| one.key.namespace == model.namespace && one.spec.model_id == model.name;
-    let own: Vec<VariantSeen> = variants.iter().filter(own).filter(runs).cloned().collect();
+fn pods_of(variants: &[ObservedVariant], model: &NamespacedName, loads: &[(f64, f64)]) -> Vec<PodMetrics> {
+    let runs = |one: &&ObservedVariant| one.target.known().is_some_and(Option::is_some);
+    let own = |one: &&ObservedVariant| one.key.namespace == model.namespace && one.spec.model_id == model.name;
+    let own: Vec<ObservedVariant> = variants.iter().filter(own).filter(runs).cloned().collect();
     let mut names = BTreeSet::new();
     let mut pods = pods(&own, 0.0, 0.0);
     pods.retain(|pod| names.insert(pod.name.clone()));
@@ -94,7 +94,7 @@ pub fn models() -> impl Iterator<Item = NamespacedName> {
     NAMESPACES.into_iter().flat_map(|namespace| MODELS.map(|model| NamespacedName::new(namespace, model)))
 }
 
-pub fn fleet() -> impl Strategy<Value = Seen> {
+pub fn fleet() -> impl Strategy<Value = FleetSnapshot> {
     let variants = prop::collection::vec(variant(), 1..7).prop_map(named);
     let loads = prop::collection::vec((0.0..1.0f64, 0.0..9.0f64), 24);
     let silences = prop::collection::vec(prop::option::weighted(0.15, silence()), 4);
@@ -125,17 +125,19 @@ pub fn fleet() -> impl Strategy<Value = Seen> {
                     _ => {}
                 }
                 let pods = silent.map_or(Ok(pods), Err);
-                seen.models.insert(model, ModelSeen { pods, requests: requests.clone(), queue: queue.clone() });
+                seen.models.insert(model, ModelMetrics { pods, requests: requests.clone(), queue: queue.clone() });
             }
             (seen.variants, seen.gpus) = (variants, gpus);
             seen.settings.settle = SignedDuration::from_mins(settle);
             seen.config.zero.defaults = Level { enabled: Some(zero), retention: None };
             if let Some(enabled) = elsewhere {
                 let defaults = Level { enabled: Some(enabled), retention: None };
-                seen.config.local_zero.insert(NAMESPACES[1].into(), ScaleToZero { defaults, ..ScaleToZero::default() });
+                seen.config
+                    .local_zero
+                    .insert(NAMESPACES[1].into(), ScaleToZeroConfig { defaults, ..ScaleToZeroConfig::default() });
             }
             let analyzer_name = tokens.then(|| "saturation".to_owned());
-            let entry = Entry { analyzer_name, enable_limiter: Some(limiter), ..Entry::default() };
+            let entry = SaturationEntry { analyzer_name, enable_limiter: Some(limiter), ..SaturationEntry::default() };
             seen.config.saturation.entries.insert("default".into(), entry);
             seen
         },
@@ -143,7 +145,7 @@ pub fn fleet() -> impl Strategy<Value = Seen> {
 }
 
 /// Takes one figure from a pod; the last two only the engine that counts tokens needs.
-pub fn spoil(pod: &mut PodSeen, what: usize, kind: usize) {
+pub fn spoil(pod: &mut PodMetrics, what: usize, kind: usize) {
     match what {
         0 => pod.kv = GARBAGE[kind],
         1 => pod.queue = GARBAGE[kind],
@@ -153,7 +155,7 @@ pub fn spoil(pod: &mut PodSeen, what: usize, kind: usize) {
 }
 
 /// An object that cannot be decided, or that is no business of the others.
-pub fn bad() -> impl Strategy<Value = (VariantSeen, bool)> {
+pub fn bad() -> impl Strategy<Value = (ObservedVariant, bool)> {
     (0..8usize).prop_map(|kind| {
         let mut bad = a_variant("a-bad-one", "0", 3);
         // What it runs on is taken, which is the business of all who want the same accelerators.

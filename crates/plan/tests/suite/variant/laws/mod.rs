@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use steersman_plan::variant::{PodSeen, Seen, Silence, Standing, TargetName, TargetSeen, VariantSeen, plan};
+use steersman_plan::variant::{
+    DecisionKind, FleetSnapshot, MetricsError, ObservedTarget, ObservedVariant, PodMetrics, TargetName, plan,
+};
 use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::{ago, spec, stored};
@@ -21,25 +23,30 @@ fn shuffled<T: Clone>(all: &[T], order: &[u16]) -> Vec<T> {
 }
 
 /// What may not be undercut where nothing is known: what runs, and what was decided before.
-fn least(variant: &VariantSeen) -> i32 {
+fn least(variant: &ObservedVariant) -> i32 {
     let decided = variant.previous().at.map_or(0, |_| variant.previous().replicas);
     variant.bounds().clamp(variant.current().unwrap_or_default().max(decided))
 }
 
 /// Takes from the model's metrics what the engine cannot do without: a figure of one replica that counts,
 /// one replica, or all of them.
-fn blind(seen: &mut Seen, model: &NamespacedName, (pod, what, kind): (usize, usize, usize), silence: Silence) {
+fn blind(
+    seen: &mut FleetSnapshot,
+    model: &NamespacedName,
+    (pod, what, kind): (usize, usize, usize),
+    silence: MetricsError,
+) {
     let before = plan(seen);
-    let counts = |one: &&VariantSeen| {
-        let standing = before.decisions.get(&one.key).map(|decision| &decision.standing);
-        matches!(standing, Some(Standing::Decided | Standing::Held))
+    let counts = |one: &&ObservedVariant| {
+        let standing = before.decisions.get(&one.key).map(|decision| &decision.kind);
+        matches!(standing, Some(DecisionKind::Decided | DecisionKind::Held))
             && (&one.key.namespace, &one.spec.model_id) == (&model.namespace, &model.name)
     };
-    let workload = |one: &VariantSeen| TargetName::from(one.spec.scale_target_ref.as_ref().unwrap());
+    let workload = |one: &ObservedVariant| TargetName::from(one.spec.scale_target_ref.as_ref().unwrap());
     let workloads: BTreeSet<TargetName> = seen.variants.iter().filter(counts).map(workload).collect();
     let tokens = seen.config.saturation.entries["default"].analyzer_name.is_some();
     let told = seen.models.get_mut(model).unwrap();
-    let mut counted: Vec<&mut PodSeen> =
+    let mut counted: Vec<&mut PodMetrics> =
         told.pods.iter_mut().flatten().filter(|pod| workloads.contains(&*pod.target)).collect();
     let known = counted.len();
     if known > 0 && what == 4 {
@@ -54,7 +61,7 @@ fn blind(seen: &mut Seen, model: &NamespacedName, (pod, what, kind): (usize, usi
 }
 
 /// Nobody asks for anything, and no bound and no setting stands against fewer replicas but that the model may not sleep.
-fn rest(seen: &mut Seen) {
+fn rest(seen: &mut FleetSnapshot) {
     seen.variants.iter_mut().for_each(|variant| spec(variant).min_replicas = 0);
     seen.config.local_zero.clear();
     seen.config.zero.defaults.enabled = Some(false);
@@ -70,14 +77,14 @@ proptest! {
         let plan = plan(&seen);
         for variant in seen.variants.iter().filter(|variant| !variant.deleting) {
             let decision = &plan.decisions[&variant.key];
-            match (decision.replicas, &decision.standing) {
+            match (decision.replicas, &decision.kind) {
                 (Some(replicas), _) => {
                     prop_assert!(variant.bounds().allow(replicas), "{}: {replicas}", variant.key);
-                    prop_assert_eq!(decision.story.granted, replicas, "{}", variant.key);
+                    prop_assert_eq!(decision.trace.granted, replicas, "{}", variant.key);
                 }
-                (None, Standing::Suppressed) => {}
+                (None, DecisionKind::Suppressed) => {}
                 (None, standing) => {
-                    prop_assert!(matches!(standing, Standing::Failed(_)), "{}: {standing:?}", variant.key);
+                    prop_assert!(matches!(standing, DecisionKind::Failed(_)), "{}: {standing:?}", variant.key);
                     prop_assert!(variant.previous().at.is_none(), "{} loses its number", variant.key);
                 }
             }
@@ -88,10 +95,10 @@ proptest! {
     fn of_all_who_want_one_workload_one_decides(seen in fleet()) {
         let plan = plan(&seen);
         for variant in seen.variants.iter().filter(|variant| !variant.deleting) {
-            let place = |one: &VariantSeen| (one.key.namespace.clone(), one.spec.scale_target_ref.clone().unwrap().name);
+            let place = |one: &ObservedVariant| (one.key.namespace.clone(), one.spec.scale_target_ref.clone().unwrap().name);
             let rivals = seen.variants.iter().filter(|one| !one.deleting && place(one) == place(variant));
             let oldest = rivals.min_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key))).unwrap();
-            let suppressed = plan.decisions[&variant.key].standing == Standing::Suppressed;
+            let suppressed = plan.decisions[&variant.key].kind == DecisionKind::Suppressed;
             prop_assert_eq!(suppressed, oldest.key != variant.key, "{}", variant.key);
         }
     }
@@ -122,7 +129,7 @@ proptest! {
         blind(&mut seen, &model, what, silence);
         seen.gpus = Lookup::Unknown("forbidden".into());
         let plan = plan(&seen);
-        let own = |one: &&VariantSeen| one.key.namespace == model.namespace && one.spec.model_id == model.name;
+        let own = |one: &&ObservedVariant| one.key.namespace == model.namespace && one.spec.model_id == model.name;
         for variant in seen.variants.iter().filter(own).filter(|one| !one.deleting) {
             let Some(replicas) = plan.decisions[&variant.key].replicas else { continue };
             prop_assert!(replicas >= least(variant), "{}: {replicas} of {}", variant.key, least(variant));
@@ -139,13 +146,13 @@ proptest! {
             for (target, number) in targets.into_iter().flat_map(|target| (0..count).map(move |it| (target.clone(), it))) {
                 let (name, full) = (format!("{}-new-{number}", target.name), (Some(0.0), Some(0.0)));
                 let (kv, queue) = full;
-                pods.push(PodSeen { name: name.into(), target, kv, queue, total_kv: Some(16_000), ..PodSeen::default() });
+                pods.push(PodMetrics { name: name.into(), target, kv, queue, total_kv: Some(16_000), ..PodMetrics::default() });
             }
         }
         let after = plan(&more);
         for (key, was) in before.decisions {
             let is = &after.decisions[&key];
-            prop_assert_eq!((was.replicas, &was.story), (is.replicas, &is.story), "{}", key);
+            prop_assert_eq!((was.replicas, &was.trace), (is.replicas, &is.trace), "{}", key);
         }
     }
 
@@ -156,12 +163,12 @@ proptest! {
         }
         let plan = plan(&seen);
         for model in models().filter(|model| !seen.config.zero(&model.namespace).enabled(&model.namespace, &model.name)) {
-            let own = |one: &&VariantSeen| (&one.key.namespace, &one.spec.model_id) == (&model.namespace, &model.name);
-            let takes_part = |one: &&VariantSeen| {
-                let standing = plan.decisions.get(&one.key).map(|decision| &decision.standing);
-                matches!(standing, Some(Standing::Decided | Standing::Held))
+            let own = |one: &&ObservedVariant| (&one.key.namespace, &one.spec.model_id) == (&model.namespace, &model.name);
+            let takes_part = |one: &&ObservedVariant| {
+                let standing = plan.decisions.get(&one.key).map(|decision| &decision.kind);
+                matches!(standing, Some(DecisionKind::Decided | DecisionKind::Held))
             };
-            let serves = |one: &&VariantSeen| {
+            let serves = |one: &&ObservedVariant| {
                 let target = one.target.known().and_then(Option::as_ref);
                 target.is_some_and(|target| target.ready > 0)
             };
@@ -177,7 +184,7 @@ proptest! {
         seen.variants[lost].target = Lookup::Unknown("forbidden".into());
         let lost = seen.variants[lost].clone();
         let plan = plan(&seen);
-        let failed = plan.decisions.get(&lost.key).is_some_and(|one| matches!(one.standing, Standing::Failed(_)));
+        let failed = plan.decisions.get(&lost.key).is_some_and(|one| matches!(one.kind, DecisionKind::Failed(_)));
         let ran = failed && lost.previous().at.is_some() && lost.previous().replicas > 0;
         for one in seen.variants.iter().filter(|one| ran && one.key.namespace == lost.key.namespace) {
             let Some(decision) = plan.decisions.get(&one.key).filter(|_| one.spec.model_id == lost.spec.model_id) else {
@@ -205,8 +212,8 @@ proptest! {
         for (key, was) in before.decisions {
             let is = &after.decisions[&key];
             prop_assert_eq!(
-                (was.replicas, &was.reason, &was.story, &was.standing, &was.metrics),
-                (is.replicas, &is.reason, &is.story, &is.standing, &is.metrics),
+                (was.replicas, &was.reason, &was.trace, &was.kind, &was.metrics),
+                (is.replicas, &is.reason, &is.trace, &is.kind, &is.metrics),
                 "{}", key
             );
         }
@@ -219,11 +226,11 @@ proptest! {
             let variant = seen.variants.iter_mut().find(|variant| variant.key == key).unwrap();
             let desired = status.desired_optimized_alloc.as_ref().and_then(|desired| desired.num_replicas);
             if let (Some(replicas), Lookup::Known(Some(_))) = (desired, &variant.target) {
-                let target = TargetSeen {
+                let target = ObservedTarget {
                     replicas: desired,
                     status_replicas: desired,
                     ready: replicas,
-                    ..TargetSeen::default()
+                    ..ObservedTarget::default()
                 };
                 variant.target = Lookup::Known(Some(target));
             }

@@ -5,18 +5,18 @@ use std::collections::VecDeque;
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
-use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::config::thresholds::SaturationEntry;
 use steersman_plan::variant::config::zero::Level;
-use steersman_plan::variant::{PodSeen, Seen, TargetSeen, VariantSeen, plan};
+use steersman_plan::variant::{FleetSnapshot, ObservedTarget, ObservedVariant, PodMetrics, plan};
 use steersman_reconcile::Lookup;
 
 use super::super::{a_fleet, a_variant, pods, spec, stored, the_model};
 
 /// Pods that share a load that does not change, as a fair router would.
-fn share(seen: &mut Seen, kv: f64, queue: f64) {
+fn share(seen: &mut FleetSnapshot, kv: f64, queue: f64) {
     let mut pods = pods(&seen.variants, 0.0, 0.0);
     let count = f64::from(u32::try_from(pods.len()).unwrap().max(1));
-    let of = |pod: &mut PodSeen| (pod.kv, pod.queue) = (Some((kv / count).min(1.0)), Some(queue / count));
+    let of = |pod: &mut PodMetrics| (pod.kv, pod.queue) = (Some((kv / count).min(1.0)), Some(queue / count));
     pods.iter_mut().for_each(of);
     the_model(seen).pods = Ok(pods);
 }
@@ -28,24 +28,24 @@ struct Followers {
 }
 
 impl Followers {
-    fn new(variants: &[VariantSeen], delay: usize) -> Self {
+    fn new(variants: &[ObservedVariant], delay: usize) -> Self {
         let history = variants.iter().map(|one| VecDeque::from(vec![one.current().unwrap(); delay + 1])).collect();
         Self { delay, history }
     }
 
-    fn follow(&mut self, at: usize, replicas: i32) -> TargetSeen {
+    fn follow(&mut self, at: usize, replicas: i32) -> ObservedTarget {
         let history = &mut self.history[at];
         history.push_back(replicas);
         while history.len() > self.delay + 1 {
             history.pop_front();
         }
         let ready = history.iter().copied().min().unwrap_or(replicas);
-        TargetSeen {
+        ObservedTarget {
             replicas: Some(replicas),
             status_replicas: Some(replicas),
             ready,
             gpus: 1,
-            ..TargetSeen::default()
+            ..ObservedTarget::default()
         }
     }
 }
@@ -75,7 +75,7 @@ fn scene() -> impl Strategy<Value = Scene> {
 }
 
 impl Scene {
-    fn fleet(&self) -> Seen {
+    fn fleet(&self) -> FleetSnapshot {
         let variants = self.variants.iter().enumerate().map(|(number, (cost, min, max, replicas))| {
             let mut variant = a_variant(&format!("v{number}"), &(cost * 5 + 1).to_string(), *replicas);
             (spec(&mut variant).min_replicas, spec(&mut variant).max_replicas) = (*min, *max);
@@ -83,7 +83,8 @@ impl Scene {
         });
         let mut seen = a_fleet(variants.collect(), 0.0, 0.0);
         let analyzer_name = self.tokens.then(|| "saturation".to_owned());
-        let entry = Entry { analyzer_name, enable_limiter: Some(self.gpus.is_some()), ..Entry::default() };
+        let entry =
+            SaturationEntry { analyzer_name, enable_limiter: Some(self.gpus.is_some()), ..SaturationEntry::default() };
         seen.config.saturation.entries.insert("default".into(), entry);
         seen.config.zero.defaults = Level { enabled: Some(self.zero), retention: None };
         seen.gpus = Lookup::Known([("H100".to_owned(), self.gpus.unwrap_or_default())].into());

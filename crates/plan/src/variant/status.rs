@@ -11,9 +11,9 @@ use steersman_reconcile::{Lookup, Severity};
 
 use super::config::ConfigFinding;
 use super::conflict::Conflict;
-use super::plan::{Decision, Metrics, Standing};
-use super::seen::{Silence, VariantSeen};
-use super::told::{fresh, is_same, is_stale};
+use super::decision_status::{fresh, is_same, is_stale};
+use super::plan::{Decision, DecisionKind, MetricsState};
+use super::snapshot::{MetricsError, ObservedVariant};
 use super::{Mode, names};
 
 pub const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
@@ -26,8 +26,8 @@ const MOST_FAULTS: usize = 5;
 /// `maxItems` of `status.configFaults`.
 const MAX_STORED_FAULTS: usize = 20;
 
-pub fn report(
-    variant: &VariantSeen,
+pub fn status(
+    variant: &ObservedVariant,
     decision: &Decision,
     applied: bool,
     mode: Mode,
@@ -35,10 +35,10 @@ pub fn report(
 ) -> VariantAutoscalingStatus {
     let stored = variant.status.clone().unwrap_or_default();
     let mut status = VariantAutoscalingStatus::clone(&stored);
-    if variant.begins_anew() || decision.standing == Standing::Suppressed {
+    if variant.starts_over() || decision.kind == DecisionKind::Suppressed {
         status.desired_optimized_alloc = None;
     }
-    if variant.is_moved() {
+    if variant.is_retargeted() {
         status.current_alloc = None;
     }
     if let Some(replicas) = running(variant) {
@@ -47,7 +47,7 @@ pub fn report(
     if let Some(replicas) = decision.replicas {
         status.desired_optimized_alloc = Some(desired(&status, decision, replicas, mode, now));
         status.actuation = Some(Actuation { applied });
-    } else if decision.standing == Standing::Suppressed || status.actuation.is_some() {
+    } else if decision.kind == DecisionKind::Suppressed || status.actuation.is_some() {
         status.actuation = Some(Actuation { applied: false });
     }
     let fresh = fresh(variant, decision, time(now));
@@ -74,7 +74,7 @@ pub fn report(
 }
 
 /// `None` if the scale target cannot be read; the stored value then stays.
-fn running(variant: &VariantSeen) -> Option<i32> {
+fn running(variant: &ObservedVariant) -> Option<i32> {
     let target = variant.target.known()?.as_ref()?;
     Some(target.status_replicas.or(target.replicas).unwrap_or(1).max(0))
 }
@@ -116,7 +116,7 @@ fn desired(
 }
 
 /// Removes conditions whose cause is gone.
-fn forget(variant: &VariantSeen, decision: &Decision, kept: &mut Vec<Condition>) {
+fn forget(variant: &ObservedVariant, decision: &Decision, kept: &mut Vec<Condition>) {
     if config(variant).is_none() {
         conditions::remove(kept, names::CONFIG);
     }
@@ -130,7 +130,7 @@ fn forget(variant: &VariantSeen, decision: &Decision, kept: &mut Vec<Condition>)
     }
 }
 
-fn statements(variant: &VariantSeen, decision: &Decision, story: &DecisionStory) -> Vec<Statement> {
+fn statements(variant: &ObservedVariant, decision: &Decision, stored_decision: &DecisionStory) -> Vec<Statement> {
     let (conflict, ready) = match &decision.conflict {
         None => (None, None),
         Some(won @ Conflict::Won { .. }) => {
@@ -142,8 +142,13 @@ fn statements(variant: &VariantSeen, decision: &Decision, story: &DecisionStory)
             (Some(told), Some(say(names::READY, Truth::False, WRITTEN_BY_CONFLICT, words)))
         }
     };
-    let told =
-        [Some(target(variant)), metrics(variant, decision), Some(optimization(decision, story)), conflict, ready];
+    let told = [
+        Some(target(variant)),
+        metrics(variant, decision),
+        Some(optimization(decision, stored_decision)),
+        conflict,
+        ready,
+    ];
     told.into_iter().chain([Some(spec(decision)), config(variant)]).flatten().collect()
 }
 
@@ -151,19 +156,19 @@ fn say(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
     Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
 }
 
-fn target(variant: &VariantSeen) -> Statement {
+fn target(variant: &ObservedVariant) -> Statement {
     let named = variant.workload();
     match &variant.target {
         _ if named.is_empty() => {
-            let words = "spec.scaleTargetRef is missing; give kind and name of the workload to scale".to_owned();
+            let words = "spec.scaleTargetRef is missing; set kind and name of the workload to scale".to_owned();
             say(names::TARGET, Truth::False, "TargetNotFound", words)
         }
         Lookup::Known(Some(_)) => say(names::TARGET, Truth::True, "TargetFound", format!("Scale target {named} found")),
         Lookup::Known(None) => {
             let namespace = &variant.key.namespace;
             let words = format!(
-                "Scale target {named} not found in namespace {namespace}. Create it or correct spec.scaleTargetRef; it is \
-                 noticed at once, and until then nothing is decided"
+                "Scale target {named} not found in namespace {namespace}. Create it or correct spec.scaleTargetRef. No \
+                 replicas are decided until then"
             );
             say(names::TARGET, Truth::False, "TargetNotFound", words)
         }
@@ -183,15 +188,15 @@ fn keep_age(statement: &mut Statement, stored: &VariantAutoscalingStatus, model:
     }
 }
 
-fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
+fn metrics(variant: &ObservedVariant, decision: &Decision) -> Option<Statement> {
     let (model, namespace) = (&variant.spec.model_id, &variant.key.namespace);
     let (truth, reason, message) = match &decision.metrics {
-        Metrics::NotAsked => return apart(variant, decision),
-        Metrics::Found => {
+        MetricsState::NotQueried => return not_queried(variant, decision),
+        MetricsState::Available => {
             let words = "Saturation metrics data is available for scaling decisions".to_owned();
             (Truth::True, "MetricsFound", words)
         }
-        Metrics::Silent(Silence::Missing) => (
+        MetricsState::Unavailable(MetricsError::NotFound) => (
             Truth::False,
             "MetricsMissing",
             format!(
@@ -200,16 +205,16 @@ fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
                  and exposing /metrics endpoint, (4) Prometheus is scraping the monitoring namespace"
             ),
         ),
-        Metrics::Silent(Silence::Misnamed(others)) => {
+        MetricsState::Unavailable(MetricsError::ModelNameMismatch(others)) => {
             let others = others.iter().map(|other| format!("'{other}'")).collect::<Vec<_>>().join(", ");
             let words = format!(
-                "No vLLM metrics found for model '{model}' in namespace '{namespace}'. Its pods have metrics for {others}, \
-                 which no VariantAutoscaling there names: set spec.modelID to the name that the server serves the model \
-                 under (--served-model-name)"
+                "No vLLM metrics found for model '{model}' in namespace '{namespace}'. Pods there report metrics of {others}, \
+                 which no VariantAutoscaling has as modelID. Set spec.modelID to the name under which the server serves \
+                 the model (--served-model-name)"
             );
             (Truth::False, "MetricsMissing", words)
         }
-        Metrics::Silent(Silence::Stale(age)) => (
+        MetricsState::Unavailable(MetricsError::Stale(age)) => (
             Truth::False,
             STALE,
             format!(
@@ -217,21 +222,21 @@ fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
                  correctly."
             ),
         ),
-        Metrics::Silent(Silence::Failed(why)) => {
+        MetricsState::Unavailable(MetricsError::QueryFailed(why)) => {
             (Truth::False, "PrometheusError", format!("Failed to query Prometheus: {why}"))
         }
-        Metrics::Silent(Silence::Unasked(why)) => {
+        MetricsState::Unavailable(MetricsError::NotConfigured(why)) => {
             (Truth::False, "PrometheusError", format!("Prometheus API not configured: {why}"))
         }
-        Metrics::Partial(what) => (
+        MetricsState::Incomplete(what) => (
             Truth::False,
             "MetricsMissing",
             format!(
-                "No saturation metrics available - pods may not be ready or metrics not yet scraped: {what}. Replicas are \
-                 kept as they are until every pod has metrics"
+                "No saturation metrics available - pods may not be ready or metrics not yet scraped: {what}. Replicas stay \
+                 as they are until all ready pods have metrics"
             ),
         ),
-        Metrics::Asleep => (
+        MetricsState::NoReplicas => (
             Truth::False,
             "MetricsMissing",
             format!(
@@ -246,21 +251,23 @@ fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
 
 /// Why metrics were not queried for an object that is not decided on. An earlier statement about its metrics no longer
 /// applies.
-fn apart(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
+fn not_queried(variant: &ObservedVariant, decision: &Decision) -> Option<Statement> {
     const MISSING: &str = "No saturation metrics available - pods may not be ready or metrics not yet scraped";
-    let (truth, reason, message) = match (&decision.standing, &variant.target) {
-        (Standing::Suppressed, _) => {
-            (Truth::False, SKIPPED, "Metrics are not asked for: another VA decides".to_owned())
-        }
-        (Standing::Failed(_), Lookup::Known(None)) => {
+    let (truth, reason, message) = match (&decision.kind, &variant.target) {
+        (DecisionKind::Suppressed, _) => (
+            Truth::False,
+            SKIPPED,
+            "Metrics are not queried: another VariantAutoscaling decides for this scale target".to_owned(),
+        ),
+        (DecisionKind::Failed(_), Lookup::Known(None)) => {
             (Truth::False, "MetricsMissing", format!("{MISSING}: {} does not exist", variant.workload()))
         }
-        (Standing::Failed(_), Lookup::Unknown(_)) => {
+        (DecisionKind::Failed(_), Lookup::Unknown(_)) => {
             let words = format!("{MISSING}: {} could not be read", variant.workload());
             (Truth::Unknown, SKIPPED, words)
         }
-        (Standing::Failed(why), _) => {
-            (Truth::False, "InvalidConfiguration", format!("Metrics are not asked for: {why}"))
+        (DecisionKind::Failed(why), _) => {
+            (Truth::False, "InvalidConfiguration", format!("Metrics are not queried: {why}"))
         }
         _ => return None,
     };
@@ -268,34 +275,36 @@ fn apart(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
 }
 
 /// The wanted number is that of `status.decision`, so that both agree.
-fn optimization(decision: &Decision, told: &DecisionStory) -> Statement {
+fn optimization(decision: &Decision, stored: &DecisionStory) -> Statement {
     let replicas = decision.replicas.unwrap_or_default();
-    let story = &decision.story;
-    let limited = |limits: &str| match told.wanted {
-        Some(wanted) if told.wanted != told.granted || story.is_unmoved() => {
+    let trace = &decision.trace;
+    let limited = |limits: &str| match stored.wanted {
+        Some(wanted) if stored.wanted != stored.granted || trace.is_unmoved() => {
             format!("; wanted {wanted}, limited by {limits}")
         }
         _ => String::new(),
     };
-    let (truth, reason, message) = match &decision.standing {
-        Standing::Suppressed => {
+    let (truth, reason, message) = match &decision.kind {
+        DecisionKind::Suppressed => {
             let words =
-                "Not decided on: another VA decides on the same workload, see DeploymentTargetConflict".to_owned();
+                "No replicas are decided: another VariantAutoscaling decides for this scale target; see condition \
+                 DeploymentTargetConflict"
+                    .to_owned();
             (Truth::False, SKIPPED, words)
         }
-        Standing::Failed(why) => (Truth::False, "OptimizationFailed", why.text.clone()),
-        Standing::Held => {
+        DecisionKind::Failed(why) => (Truth::False, "OptimizationFailed", why.text.clone()),
+        DecisionKind::Held => {
             let mut words = format!("{} ({replicas} replicas)", decision.reason);
-            if !story.limits.is_empty() {
-                words += &limited(&story.limit_texts().join(", "));
+            if !trace.limits.is_empty() {
+                words += &limited(&trace.limit_texts().join(", "));
             }
             (Truth::True, "FallbackUsed", words)
         }
-        Standing::Decided => {
-            let on = if decision.accelerator.is_empty() { "unknown accelerators" } else { &decision.accelerator };
-            let limits = match story.limits.is_empty() {
-                true => story.hold_text().unwrap_or_default().to_owned(),
-                false => story.limit_texts().join(", "),
+        DecisionKind::Decided => {
+            let on = if decision.accelerator.is_empty() { "unknown accelerator" } else { &decision.accelerator };
+            let limits = match trace.limits.is_empty() {
+                true => trace.hold_text().unwrap_or_default().to_owned(),
+                false => trace.limit_texts().join(", "),
             };
             let limits = limited(&limits);
             let words = format!("Optimization completed: {replicas} replicas on {on}{limits}");
@@ -319,16 +328,16 @@ fn spec(decision: &Decision) -> Statement {
 }
 
 /// Findings that require a correction.
-fn faults(variant: &VariantSeen) -> impl Iterator<Item = &ConfigFinding> {
+fn faults(variant: &ObservedVariant) -> impl Iterator<Item = &ConfigFinding> {
     variant.config.iter().filter(|finding| finding.severity != Severity::Info)
 }
 
 /// `None` if there is nothing to correct.
-fn config(variant: &VariantSeen) -> Option<Statement> {
+fn config(variant: &ObservedVariant) -> Option<Statement> {
     let faults: Vec<&ConfigFinding> = faults(variant).collect();
     let first = faults.first()?;
     let told: Vec<String> = faults.iter().take(MOST_FAULTS).map(|fault| fault.to_string()).collect();
     let more = faults.len().saturating_sub(MOST_FAULTS);
-    let more = if more > 0 { format!(" And {more} more, which the log lists.") } else { String::new() };
+    let more = if more > 0 { format!(" {more} more faults are in the log of Steersman.") } else { String::new() };
     Some(say(names::CONFIG, Truth::False, first.reason, format!("{}{more}", told.join(" "))))
 }

@@ -14,20 +14,20 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Uri};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
 use steersman_runtime::http::{Http, HttpSettings, Identity, Trust};
 
 /// Upstream's timeout of a query.
-const ANSWER: Duration = Duration::from_secs(10);
-const CONNECT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub struct Way {
+pub struct Connection {
     pub settings: Settings,
     url: Uri,
     login: Option<Login>,
     server_name: Option<ServerName<'static>>,
     /// The client, and the files that it was built from.
-    made: Mutex<Option<(Files, Http)>>,
+    client: Mutex<Option<(Files, Http)>>,
 }
 
 struct Login {
@@ -37,7 +37,7 @@ struct Login {
 }
 
 /// Connection and headers for the queries of one reconcile.
-pub struct Pass {
+pub struct QuerySession {
     pub http: Http,
     pub url: Uri,
     pub headers: HeaderMap,
@@ -51,32 +51,32 @@ pub struct Pass {
 
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Files {
-    authorities: Option<Vec<u8>>,
+    ca: Option<Vec<u8>>,
     /// Certificate and key.
     identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Way {
+impl Connection {
     /// Fails if the settings can never work.
     pub fn new(settings: &Settings) -> Result<Self, String> {
         let (url, login) = address(&settings.base_url)?;
         let name = |name: &String| {
             let parsed = ServerName::try_from(name.clone());
-            parsed.map_err(|_| format!("PROMETHEUS_SERVER_NAME {name:?} is neither a host name nor an address"))
+            parsed.map_err(|_| format!("PROMETHEUS_SERVER_NAME {name:?} is neither a host name nor an IP address"))
         };
         let server_name = settings.server_name.as_ref().map(name).transpose()?;
-        Ok(Self { settings: settings.clone(), url, login, server_name, made: Mutex::default() })
+        Ok(Self { settings: settings.clone(), url, login, server_name, client: Mutex::default() })
     }
 
-    pub fn pass(&self) -> Result<Pass, String> {
-        let http = self.client(self.files()?)?;
+    pub fn session(&self) -> Result<QuerySession, String> {
+        let http = self.http_client(self.files()?)?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
         let (token, mut secrets) = (self.token()?, Vec::new());
         if let Some((token, from)) = &token {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| format!("the token of {from} has characters that no token has; write it anew"))?;
+                .map_err(|_| format!("the token from {from} has invalid characters; replace the token"))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
             secrets.push(token.clone());
@@ -85,7 +85,7 @@ impl Way {
             secrets.clone_from(&login.secrets);
         }
         let token_from = token.map(|(_, from)| from);
-        Ok(Pass { http, url: self.url.clone(), headers, secrets, token_from, at: None })
+        Ok(QuerySession { http, url: self.url.clone(), headers, secrets, token_from, at: None })
     }
 
     /// The token and its source.
@@ -108,67 +108,68 @@ impl Way {
                 _ => format!("failed to read {what} from {path}: {error}"),
             })
         };
-        // Without verification no authorities are needed.
-        let authorities = self.settings.ca_cert_path.as_deref().filter(|_| !self.settings.insecure_skip_verify);
+        // Without verification no CA is needed.
+        let ca = self.settings.ca_cert_path.as_deref().filter(|_| !self.settings.insecure_skip_verify);
         let identity = self.settings.client_cert_path.as_ref();
         Ok(Files {
-            authorities: authorities.map(|path| read(path, "CA certificate")).transpose()?,
+            ca: ca.map(|path| read(path, "CA certificate")).transpose()?,
             identity: identity
                 .map(|(chain, key)| Ok::<_, String>((read(chain, "client certificate")?, read(key, "client key")?)))
                 .transpose()?,
         })
     }
 
-    fn client(&self, files: Files) -> Result<Http, String> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, http)) = made.as_ref().filter(|(of, _)| *of == files) {
+    fn http_client(&self, files: Files) -> Result<Http, String> {
+        let mut cached = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, http)) = cached.as_ref().filter(|(of, _)| *of == files) {
             return Ok(http.clone());
         }
-        let http = self.make(&files)?;
-        *made = Some((files, http.clone()));
+        let http = self.build_client(&files)?;
+        *cached = Some((files, http.clone()));
         Ok(http)
     }
 
-    fn make(&self, files: &Files) -> Result<Http, String> {
+    fn build_client(&self, files: &Files) -> Result<Http, String> {
         let mut settings = HttpSettings {
-            connect: CONNECT,
-            answer: ANSWER,
+            connect: CONNECT_TIMEOUT,
+            answer: RESPONSE_TIMEOUT,
             // Plain HTTP was already rejected with the settings if it is not allowed.
             plain: self.url.scheme() == Some(&Scheme::HTTP),
             server_name: self.server_name.clone(),
             ..HttpSettings::from_env()
         };
-        if let (Some(pem), Some(path)) = (&files.authorities, &self.settings.ca_cert_path) {
+        if let (Some(pem), Some(path)) = (&files.ca, &self.settings.ca_cert_path) {
             let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-            settings.roots = parsed.ok().filter(|roots| !roots.is_empty()).ok_or_else(|| bad_authority(path))?;
+            settings.roots = parsed.ok().filter(|roots| !roots.is_empty()).ok_or_else(|| invalid_ca(path))?;
             settings.trust = Trust::RootsAlone;
         }
         if self.settings.insecure_skip_verify {
             settings.trust = Trust::Anyone;
         }
         if let (Some((chain, key)), Some(paths)) = (&files.identity, &self.settings.client_cert_path) {
-            settings.identity = Some(Arc::new(identity(chain, key).map_err(|why| bad_identity(paths, &why))?));
+            settings.identity =
+                Some(Arc::new(identity(chain, key).map_err(|why| invalid_client_certificate(paths, &why))?));
         }
         Http::new(settings).map_err(|error| match (&self.settings.client_cert_path, &self.settings.ca_cert_path) {
-            (_, Some(path)) if files.authorities.is_some() && files.identity.is_none() => bad_authority(path),
-            (Some(paths), _) => bad_identity(paths, &error.to_string()),
-            _ => format!("cannot make a connection: {error}"),
+            (_, Some(path)) if files.ca.is_some() && files.identity.is_none() => invalid_ca(path),
+            (Some(paths), _) => invalid_client_certificate(paths, &error.to_string()),
+            _ => format!("cannot build the HTTP client: {error}"),
         })
     }
 }
 
-fn bad_authority(path: &str) -> String {
+fn invalid_ca(path: &str) -> String {
     format!("failed to parse CA certificate from {path}")
 }
 
-fn bad_identity((certificate, key): &(String, String), why: &str) -> String {
+fn invalid_client_certificate((certificate, key): &(String, String), why: &str) -> String {
     format!("failed to load client certificate from {certificate} and key from {key}: {why}")
 }
 
 fn identity(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or("the first holds no certificate in PEM form")?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "the second holds no private key in PEM form")?;
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or("the certificate file has no PEM certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "the key file has no PEM private key")?;
     Ok(Identity { chain, key })
 }
 
@@ -179,11 +180,11 @@ fn address(base: &str) -> Result<(Uri, Option<Login>), String> {
     let url: Uri = base.parse().map_err(|_| bad())?;
     let mut parts = url.into_parts();
     let authority = parts.authority.take().filter(|_| parts.scheme.is_some()).ok_or_else(bad)?;
-    let (login, place) = match authority.as_str().rsplit_once('@') {
-        Some((login, place)) => (Some(login), place),
+    let (login, host) = match authority.as_str().rsplit_once('@') {
+        Some((login, host)) => (Some(login), host),
         None => (None, authority.as_str()),
     };
-    parts.authority = Some(place.parse().map_err(|_| bad())?);
+    parts.authority = Some(host.parse().map_err(|_| bad())?);
     let path = parts.path_and_query.as_ref().map_or("", PathAndQuery::path).trim_end_matches('/');
     parts.path_and_query = Some(format!("{path}/api/v1/query").parse().map_err(|_| bad())?);
     let login = login.map(|login| basic(login).ok_or_else(bad)).transpose()?;
@@ -245,8 +246,8 @@ mod tests {
     #[test]
     fn invalid_address_is_not_quoted() {
         for base in ["https://us er:secret@prom", "prom:9090", "", "/prometheus", "https://"] {
-            let said = address(base).err().unwrap();
-            assert!(said.starts_with("PROMETHEUS_BASE_URL is not an address") && !said.contains("secret"), "{said}");
+            let error = address(base).err().unwrap();
+            assert!(error.starts_with("PROMETHEUS_BASE_URL is not an address") && !error.contains("secret"), "{error}");
         }
     }
 
@@ -318,8 +319,8 @@ mod tests {
             (
                 Settings { client_cert_path: Some((words.clone(), words.clone())), ..base.clone() },
                 format!(
-                    "failed to load client certificate from {words} and key from {words}: the first holds no certificate in \
-                     PEM form"
+                    "failed to load client certificate from {words} and key from {words}: the certificate file has \
+                     no PEM certificate"
                 ),
             ),
             (
@@ -328,10 +329,10 @@ mod tests {
             ),
         ];
         for (settings, expected) in cases {
-            assert_eq!(Way::new(&settings).unwrap().pass().err(), Some(expected));
+            assert_eq!(Connection::new(&settings).unwrap().session().err(), Some(expected));
         }
         let unverified = Settings { ca_cert_path: Some(gone), insecure_skip_verify: true, ..base };
-        assert!(Way::new(&unverified).unwrap().pass().is_ok());
+        assert!(Connection::new(&unverified).unwrap().session().is_ok());
     }
 
     #[test]
@@ -340,13 +341,13 @@ mod tests {
         let path = folder.path().join("token").display().to_string();
         let settings =
             Settings { base_url: "https://prom".to_owned(), token_path: Some(path.clone()), ..Settings::default() };
-        let way = Way::new(&settings).unwrap();
+        let connection = Connection::new(&settings).unwrap();
         for (content, expected) in [("one\n", "Bearer one"), ("Bearer two", "Bearer two")] {
             fs::write(&path, content).unwrap();
-            assert_eq!(way.pass().unwrap().headers[AUTHORIZATION], expected);
+            assert_eq!(connection.session().unwrap().headers[AUTHORIZATION], expected);
         }
         fs::write(&path, "th\nree").unwrap();
-        let said = way.pass().err().unwrap();
-        assert!(said.contains("PROMETHEUS_TOKEN_PATH") && !said.contains("ree"), "{said}");
+        let error = connection.session().err().unwrap();
+        assert!(error.contains("PROMETHEUS_TOKEN_PATH") && !error.contains("ree"), "{error}");
     }
 }

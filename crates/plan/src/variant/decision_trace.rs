@@ -9,7 +9,7 @@ use super::factor::{Explanation, FactorCode};
 /// The stage that determined the replica target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Binding {
+pub enum DecidedBy {
     /// The metrics ask for no change.
     #[default]
     Signal,
@@ -22,7 +22,7 @@ pub enum Binding {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Story {
+pub struct DecisionTrace {
     /// The load that the metrics show.
     pub signal: Explanation,
     /// The capacity that is missing or spare.
@@ -31,13 +31,13 @@ pub struct Story {
     pub solver: String,
     pub limits: Vec<Explanation>,
     pub hold: Option<Explanation>,
-    pub binding: Binding,
+    pub decided_by: DecidedBy,
     /// The solver's target without any limit.
-    pub wish: i32,
+    pub wanted: i32,
     pub granted: i32,
 }
 
-impl Story {
+impl DecisionTrace {
     /// The target is granted, but the scale target stays below it.
     pub fn is_unmoved(&self) -> bool {
         self.limits.iter().any(|limit| limit.has(FactorCode::WorkloadUnmoved))
@@ -57,9 +57,9 @@ impl Story {
     }
 }
 
-impl Binding {
+impl DecidedBy {
     /// The value in `status.decision.decidedBy` and in metrics.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Signal => "signal",
             Self::Solver => "solver",
@@ -69,7 +69,7 @@ impl Binding {
     }
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for DecisionTrace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stages = [("signal", &self.signal.text), ("need", &self.need), ("solver", &self.solver)];
         for (name, text) in stages.iter().filter(|(_, text)| !text.is_empty()) {
@@ -81,6 +81,6 @@ impl fmt::Display for Story {
         if let Some(hold) = &self.hold {
             write!(out, "hold: {hold}; ")?;
         }
-        write!(out, "wanted {}, granted {}, decided by {}", self.wish, self.granted, self.binding.word())
+        write!(out, "wanted {}, granted {}, decided by {}", self.wanted, self.granted, self.decided_by.as_str())
     }
 }

@@ -2,23 +2,23 @@
 
 use steersman_plan::exposition;
 
-use super::answer::{Labels, Sample};
+use super::response::{Sample, SampleLabels};
 
 /// Limit of a line; longer ones are skipped. Real ones take a hundredth of it.
-const LONGEST_LINE: usize = 16 * 1024;
+const MAX_LINE_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct LineParser {
     line: Vec<u8>,
     long: bool,
 }
 
-impl Lines {
+impl LineParser {
     pub fn read(&mut self, piece: &[u8], mut take: impl FnMut(Sample)) {
         for byte in piece {
             match byte {
                 b'\n' => self.end(&mut take),
-                _ if self.line.len() < LONGEST_LINE => self.line.push(*byte),
+                _ if self.line.len() < MAX_LINE_BYTES => self.line.push(*byte),
                 _ => self.long = true,
             }
         }
@@ -41,12 +41,12 @@ impl Lines {
 fn sample(line: &str) -> Option<Sample> {
     let sample = exposition::sample(line)?;
     let label = |name: &str| sample.label(name).unwrap_or_default().to_owned();
-    let labels = Labels {
+    let labels = SampleLabels {
         metric: sample.metric.to_owned(),
         model_name: label("model_name"),
         num_gpu_blocks: label("num_gpu_blocks"),
         block_size: label("block_size"),
-        ..Labels::default()
+        ..SampleLabels::default()
     };
     Some(Sample { labels, value: sample.value, at: 0.0 })
 }
@@ -60,7 +60,7 @@ mod tests {
                         last{num_gpu_blocks=\"9\"} 1e2";
 
     fn read(pieces: &[&[u8]]) -> Vec<Sample> {
-        let (mut lines, mut samples) = (Lines::default(), vec![]);
+        let (mut lines, mut samples) = (LineParser::default(), vec![]);
         for piece in pieces {
             lines.read(piece, |sample| samples.push(sample));
         }
@@ -71,10 +71,10 @@ mod tests {
     #[test]
     fn lines_are_read_across_chunk_boundaries() {
         let whole = read(&[TEXT.as_bytes()]);
-        let told: Vec<_> =
+        let parsed: Vec<_> =
             whole.iter().map(|one| (one.labels.metric.as_str(), one.labels.model_name.as_str(), one.value)).collect();
         assert_eq!(
-            told,
+            parsed,
             [
                 ("plain", "", Some(1.0)),
                 ("spaced", "m", Some(2.5)),
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn overlong_line_is_skipped() {
-        let long = format!("a{{x=\"{}\"}} 1\nb 2\n", "x".repeat(LONGEST_LINE));
+        let long = format!("a{{x=\"{}\"}} 1\nb 2\n", "x".repeat(MAX_LINE_BYTES));
         let names: Vec<_> = read(&[long.as_bytes()]).into_iter().map(|one| one.labels.metric).collect();
         assert_eq!(names, ["b"]);
     }

@@ -9,77 +9,77 @@ use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_reconcile::{Event, EventType, NamespacedName};
 
-use super::plan::{Decision, Standing};
-use super::seen::{Seen, VariantSeen};
-use super::told::constraint;
-use super::{Metrics, names};
+use super::decision_status::constraint;
+use super::plan::{Decision, DecisionKind};
+use super::snapshot::{FleetSnapshot, ObservedVariant};
+use super::{MetricsState, names};
 
 /// Time that new replicas have before missing metrics are reported.
 const COMING: SignedDuration = SignedDuration::from_mins(10);
 
 /// Whether the stored status says that another object decides on the scale target.
-pub fn suppressed(status: &VariantAutoscalingStatus) -> bool {
+pub fn is_suppressed(status: &VariantAutoscalingStatus) -> bool {
     conditions::find(&status.conditions, names::CONFLICT)
         .is_some_and(|conflict| conflict.reason == "SuppressedDueToConflict")
 }
 
 /// The subject of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
-    Costs,
-    Minima,
+pub enum HintKind {
+    DefaultCosts,
+    MinReplicas,
 }
 
 /// A setup that is valid but rarely intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    pub about: About,
+    pub kind: HintKind,
     pub message: &'static str,
     pub variants: Vec<NamespacedName>,
     pub recommendation: &'static str,
 }
 
 /// Messages keep the Go operator's wording, because users search their logs for it.
-pub fn hints(seen: &Seen) -> Vec<Hint> {
-    let living: Vec<&VariantSeen> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
-    let keys = |found: Vec<&VariantSeen>| {
+pub fn hints(seen: &FleetSnapshot) -> Vec<Hint> {
+    let living: Vec<&ObservedVariant> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
+    let keys = |found: Vec<&ObservedVariant>| {
         let mut keys: Vec<NamespacedName> = found.into_iter().map(|variant| variant.key.clone()).collect();
         keys.sort();
         keys
     };
-    let usual: Vec<&VariantSeen> =
+    let usual: Vec<&ObservedVariant> =
         living.iter().copied().filter(|one| ["", "10"].contains(&one.spec.variant_cost.as_str())).collect();
     let mut hints = Vec::new();
     if living.len() > 1 && !usual.is_empty() {
         hints.push(Hint {
-            about: About::Costs,
+            kind: HintKind::DefaultCosts,
             message: "Warning: Multiple variants detected with some using default variantCost",
             variants: keys(usual),
-            recommendation: "Set spec.variantCost of each variant to what one replica costs: the cheaper one grows first",
+            recommendation: "Set spec.variantCost of each variant to the cost of one replica: cheaper variants are scaled up first",
         });
     }
-    let mut models: BTreeMap<(&str, &str), Vec<&VariantSeen>> = BTreeMap::new();
+    let mut models: BTreeMap<(&str, &str), Vec<&ObservedVariant>> = BTreeMap::new();
     for one in living.into_iter().filter(|one| one.spec.min_replicas > 0) {
         models.entry((&one.key.namespace, &one.spec.model_id)).or_default().push(one);
     }
     for variants in models.into_values().filter(|variants| variants.len() > 1) {
         hints.push(Hint {
-            about: About::Minima,
+            kind: HintKind::MinReplicas,
             message: "Multiple variants with minReplicas > 0 may lead to unnecessary GPU utilization",
             variants: keys(variants),
-            recommendation: "Keep spec.minReplicas above 0 on one variant of the model, and set it to 0 on the others",
+            recommendation: "Set spec.minReplicas above 0 on one variant of the model only, and to 0 on the others",
         });
     }
     hints
 }
 
 /// The most important change of this reconcile. The first decision for an object or a new scale target causes no event.
-pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscalingStatus) -> Option<Event> {
+pub fn event(variant: &ObservedVariant, decision: &Decision, status: &VariantAutoscalingStatus) -> Option<Event> {
     let stored = variant.status.clone().unwrap_or_default();
     let number = |status: &VariantAutoscalingStatus| status.desired_optimized_alloc.as_ref()?.num_replicas;
     if let (Some(before), Some(after)) = (number(&stored), number(status))
         && before != after
-        && !variant.begins_anew()
+        && !variant.starts_over()
     {
         let reason = match after {
             0 => "ScaledToZero",
@@ -93,7 +93,7 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     if let Some(conflict) = turned(names::CONFLICT, "True") {
         return Some(warning("DeploymentTargetConflict", &conflict.message));
     }
-    if matches!(decision.standing, Standing::Failed(_))
+    if matches!(decision.kind, DecisionKind::Failed(_))
         && let Some(failed) = turned(names::OPTIMIZATION, "False")
     {
         return Some(warning("OptimizationFailed", &failed.message));
@@ -124,8 +124,8 @@ fn expected(decision: &Decision, status: &VariantAutoscalingStatus) -> bool {
         Some(since < COMING)
     };
     match decision.metrics {
-        Metrics::Asleep => true,
-        Metrics::Partial(_) => grown().unwrap_or(false),
+        MetricsState::NoReplicas => true,
+        MetricsState::Incomplete(_) => grown().unwrap_or(false),
         _ => false,
     }
 }

@@ -14,7 +14,7 @@ const WHOLE: SignedDuration = SignedDuration::from_mins(3);
 
 /// Timers of one scale target. Each holds the value it is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waits {
+pub struct ScaleProgress {
     /// `spec.replicas`, while some replicas are not ready.
     pub short: Option<(i32, Timestamp)>,
     /// Since when all replicas are ready again.
@@ -25,12 +25,12 @@ pub struct Waits {
     pub above: Option<(i32, Timestamp)>,
     /// The smaller number that is decided, and `spec.replicas`.
     pub below: Option<((i32, i32), Timestamp)>,
-    pub unfollowed: Option<Unfollowed>,
+    pub ignored_target: Option<IgnoredTarget>,
 }
 
 /// A scale-up that a scale target did not follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unfollowed {
+pub struct IgnoredTarget {
     pub asked: i32,
     /// `spec.replicas`, which did not change.
     pub stayed: i32,
@@ -40,7 +40,7 @@ pub struct Unfollowed {
 
 /// The deviations of a scale target.
 #[derive(Clone, Copy, Debug)]
-pub struct Awaited {
+pub struct ObservedScale {
     /// `spec.replicas`.
     pub current: i32,
     /// Some replicas are not ready.
@@ -53,33 +53,33 @@ pub struct Awaited {
 
 impl Memory {
     /// Updates the timers. A timer restarts when its value changes.
-    pub fn wait(&mut self, key: &str, awaited: Awaited, now: Timestamp) -> Waits {
-        let mut before = self.waits.remove(key).unwrap_or_default();
+    pub fn wait(&mut self, key: &str, awaited: ObservedScale, now: Timestamp) -> ScaleProgress {
+        let mut before = self.progress.remove(key).unwrap_or_default();
         if before.whole.is_some_and(|since| now.duration_since(since) >= WHOLE) {
             (before.short, before.whole) = (None, None);
         }
-        let Awaited { current, .. } = awaited;
+        let ObservedScale { current, .. } = awaited;
         // A changed number means other replicas, so the timer does not carry over.
         let whole = before.short.filter(|(count, _)| !awaited.short && *count == current);
         let above = awaited.desired.filter(|desired| *desired > current);
         let below = awaited.desired.filter(|desired| *desired < current);
-        let waits = Waits {
+        let waits = ScaleProgress {
             short: whole.or_else(|| since(before.short, awaited.short.then_some(current), now)),
             whole: whole.map(|_| before.whole.unwrap_or(now)),
             over: since(before.over, awaited.over.then_some(current), now),
             above: since(before.above, above.map(|_| current), now),
             below: since(before.below, below.map(|desired| (desired, current)), now),
-            unfollowed: before.unfollowed.filter(|known| now.duration_since(known.last) <= ANOTHER_TRY),
+            ignored_target: before.ignored_target.filter(|known| now.duration_since(known.last) <= ANOTHER_TRY),
         };
-        if waits != Waits::default() {
-            self.waits.insert(key.to_owned(), waits.clone());
+        if waits != ScaleProgress::default() {
+            self.progress.insert(key.to_owned(), waits.clone());
         }
         waits
     }
 
     /// The number that the scale target was asked for and did not follow, until it moves. `asked`: the decided number
     /// above `current`; `in_vain`: a larger number has been decided for too long.
-    pub fn unfollowed(
+    pub fn ignored_target(
         &mut self,
         key: &str,
         current: i32,
@@ -87,14 +87,14 @@ impl Memory {
         in_vain: bool,
         now: Timestamp,
     ) -> Option<i32> {
-        let waits = self.waits.get_mut(key)?;
-        let known = waits.unfollowed.filter(|known| known.stayed == current);
-        waits.unfollowed = match (known, asked) {
-            (Some(known), Some(_)) => Some(Unfollowed { last: now, ..known }),
-            (None, Some(asked)) if in_vain => Some(Unfollowed { asked, stayed: current, last: now }),
+        let waits = self.progress.get_mut(key)?;
+        let known = waits.ignored_target.filter(|known| known.stayed == current);
+        waits.ignored_target = match (known, asked) {
+            (Some(known), Some(_)) => Some(IgnoredTarget { last: now, ..known }),
+            (None, Some(asked)) if in_vain => Some(IgnoredTarget { asked, stayed: current, last: now }),
             (known, _) => known,
         };
-        waits.unfollowed.map(|known| known.asked)
+        waits.ignored_target.map(|known| known.asked)
     }
 }
 

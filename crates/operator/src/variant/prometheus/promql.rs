@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use steersman_plan::variant::config::duration;
 
 /// Labels that identify pod and model. A pod that two jobs scrape has two series.
-const PLACE: &str = "namespace, pod, pod_name, instance, model_name";
+const POD_LABELS: &str = "namespace, pod, pod_name, instance, model_name";
 
 /// Used share of the KV cache: vLLM, its earlier name, SGLang.
 pub const KV: [&str; 3] = ["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"];
@@ -29,19 +29,19 @@ pub const HITS: [Ratio; 3] = [
 const REQUESTS: [&str; 2] = ["vllm:request_success_total", "sglang:num_requests_total"];
 /// Labels that differ only by how the same target is scraped. An endpoint picker without a pod name is identified by
 /// its address.
-const WAYS: &str = "job, endpoint, service, container, prometheus, prometheus_replica";
+const SCRAPE_LABELS: &str = "job, endpoint, service, container, prometheus, prometheus_replica";
 /// Metrics of the endpoint picker, under its old and its new name.
-const PICKER: &str = "(inference_extension|llm_d_epp)_flow_control_queue_(size|bytes)";
+const PICKER_METRICS: &str = "(inference_extension|llm_d_epp)_flow_control_queue_(size|bytes)";
 
 pub type Ratio = (&'static str, &'static str);
 
 /// The selector `namespace=~"…"`. `nowhere` includes series without a namespace, whose pods may be known by address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Within(String);
+pub struct NamespaceSelector(String);
 
-impl Within {
+impl NamespaceSelector {
     pub fn new<'a>(namespaces: impl IntoIterator<Item = &'a str>, nowhere: bool) -> Self {
-        let mut any: Vec<String> = namespaces.into_iter().map(literally).collect();
+        let mut any: Vec<String> = namespaces.into_iter().map(regex_escaped).collect();
         if nowhere {
             any.push(String::new());
         }
@@ -50,48 +50,48 @@ impl Within {
 }
 
 /// Series per namespace.
-pub fn count(within: &Within) -> String {
+pub fn count(within: &NamespaceSelector) -> String {
     let all = either(KV.iter().chain(&QUEUE).map(|metric| format!("{metric}{{{}}}", within.0)));
-    format!("count by (namespace) (max by ({PLACE}) ({all}))")
+    format!("count by (namespace) (max by ({POD_LABELS}) ({all}))")
 }
 
 /// The maximum of the last minute, or the newest value if samples are rarer.
-pub fn peak(metrics: &[&str], within: &Within) -> String {
-    let Within(within) = within;
+pub fn peak(metrics: &[&str], within: &NamespaceSelector) -> String {
+    let NamespaceSelector(within) = within;
     let recent = metrics.iter().map(|metric| format!("max_over_time({metric}{{{within}}}[1m])"));
     let newest = metrics.iter().map(|metric| format!("{metric}{{{within}}}"));
-    format!("max by ({PLACE}) ({})", either(recent.chain(newest)))
+    format!("max by ({POD_LABELS}) ({})", either(recent.chain(newest)))
 }
 
 /// Age of the newest sample of each pod in seconds, by Prometheus' clock.
-pub fn age(within: &Within) -> String {
-    let Within(within) = within;
+pub fn age(within: &NamespaceSelector) -> String {
+    let NamespaceSelector(within) = within;
     let times = KV.iter().chain(&QUEUE).map(|metric| format!("timestamp({metric}{{{within}}})"));
-    format!("time() - max by ({PLACE}) ({})", either(times))
+    format!("time() - max by ({POD_LABELS}) ({})", either(times))
 }
 
 /// The same for pods without samples for up to an hour.
-pub fn last_heard(within: &Within) -> String {
-    let Within(within) = within;
+pub fn last_sample(within: &NamespaceSelector) -> String {
+    let NamespaceSelector(within) = within;
     let times = KV.iter().chain(&QUEUE).map(|metric| format!("max_over_time(timestamp({metric}{{{within}}})[1h:1m])"));
-    format!("time() - max by ({PLACE}) ({})", either(times))
+    format!("time() - max by ({POD_LABELS}) ({})", either(times))
 }
 
-pub fn capacity(within: &Within) -> String {
+pub fn capacity(within: &NamespaceSelector) -> String {
     let newest = CAPACITY.iter().map(|metric| format!("{metric}{{{}}}", within.0));
-    format!("max by ({PLACE}, num_gpu_blocks, block_size) ({})", either(newest))
+    format!("max by ({POD_LABELS}, num_gpu_blocks, block_size) ({})", either(newest))
 }
 
 /// Averages of the last five minutes. Without requests the result is NaN.
-pub fn ratio(ratios: &[Ratio], within: &Within) -> String {
-    let rate = |metric: &str| format!("sum by ({PLACE}) (rate({metric}{{{}}}[5m]))", within.0);
+pub fn ratio(ratios: &[Ratio], within: &NamespaceSelector) -> String {
+    let rate = |metric: &str| format!("sum by ({POD_LABELS}) (rate({metric}{{{}}}[5m]))", within.0);
     either(ratios.iter().map(|(above, below)| format!("{} / {}", rate(above), rate(below))))
 }
 
 /// Requests within `period`. `increase` misses the first value of a new series, so a series that did not exist at the
 /// start of the period counts with its maximum.
-pub fn requests(period: SignedDuration, within: &Within) -> String {
-    let (Within(within), period) = (within, duration::prometheus(period));
+pub fn requests(period: SignedDuration, within: &NamespaceSelector) -> String {
+    let (NamespaceSelector(within), period) = (within, duration::prometheus(period));
     let each = REQUESTS.iter().map(|metric| {
         let series = format!("{metric}{{{within}}}");
         format!("(max_over_time({series}[{period}]) unless {series} offset {period}) or increase({series}[{period}])")
@@ -101,12 +101,13 @@ pub fn requests(period: SignedDuration, within: &Within) -> String {
 
 /// Requests and bytes that wait at endpoint pickers. Of the series of a picker that two jobs scrape, one counts; queues
 /// and pickers are summed. The name is copied to another label and back, because an aggregation drops it.
-pub fn waiting(within: &Within) -> String {
+pub fn waiting(within: &NamespaceSelector) -> String {
     let each = |pod: &str, ways: &str| {
-        let series = format!("{{__name__=~\"{PICKER}\",{pod},{}}}", within.0);
+        let series = format!("{{__name__=~\"{PICKER_METRICS}\",{pod},{}}}", within.0);
         format!("max without ({ways}) (label_replace({series}, \"picked\", \"$1\", \"__name__\", \"(.+)\"))")
     };
-    let queues = either([each("pod!=\"\"", &format!("{WAYS}, instance")), each("pod=\"\"", WAYS)].into_iter());
+    let queues =
+        either([each("pod!=\"\"", &format!("{SCRAPE_LABELS}, instance")), each("pod=\"\"", SCRAPE_LABELS)].into_iter());
     let sum = format!("sum by (picked, namespace, model_name, target_model_name) ({queues})");
     format!("label_replace({sum}, \"__name__\", \"$1\", \"picked\", \"(.+)\")")
 }
@@ -116,7 +117,7 @@ fn either(parts: impl Iterator<Item = String>) -> String {
 }
 
 /// Escapes the text for a regular expression.
-fn literally(text: &str) -> String {
+fn regex_escaped(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         if "\\.+*?()|[]{}^$".contains(c) {
             out.push('\\');
@@ -144,13 +145,13 @@ mod tests {
             (vec!["a\"} or up{x=\""], false, r#"namespace=~"a\"\\} or up\\{x=\"""#),
             (vec!["a\\\n"], false, "namespace=~\"a\\\\\\\\\\n\""),
         ] {
-            assert_eq!(Within::new(namespaces, nowhere).0, expected);
+            assert_eq!(NamespaceSelector::new(namespaces, nowhere).0, expected);
         }
     }
 
     #[test]
     fn periods_have_prometheus_syntax() {
-        let within = Within::new(["n"], false);
+        let within = NamespaceSelector::new(["n"], false);
         for (period, expected) in [(90, "[90s]"), (600, "[10m]"), (86_400, "[1d]"), (0, "[1s]")] {
             let query = requests(SignedDuration::from_secs(period), &within);
             assert_eq!(query.matches(expected).count(), 4, "{query}");

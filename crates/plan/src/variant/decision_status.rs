@@ -5,10 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::{DecidedTarget, DecisionFactor, DecisionStory, VariantAutoscalingStatus};
 
+use super::decision_trace::{DecidedBy, DecisionTrace};
 use super::factor::{self, FactorCode, Stage};
 use super::plan::Decision;
-use super::seen::VariantSeen;
-use super::story::{Binding, Story};
+use super::snapshot::ObservedVariant;
 use super::{legacy_texts, names};
 
 /// Limit of each stored text.
@@ -18,8 +18,8 @@ const ELLIPSIS: char = '…';
 const MAX_LIMITS: usize = 8;
 pub const MAX_FACTORS: usize = 16;
 
-pub fn fresh(variant: &VariantSeen, decision: &Decision, time: Time) -> DecisionStory {
-    let story = &decision.story;
+pub fn fresh(variant: &ObservedVariant, decision: &Decision, time: Time) -> DecisionStory {
+    let trace = &decision.trace;
     let number = |number: i32| decision.replicas.map(|_| number.max(0));
     let stored = variant.status.as_deref().and_then(|status| status.decision.as_ref());
     let target = variant.spec.scale_target_ref.as_ref().map(|target| DecidedTarget {
@@ -29,25 +29,25 @@ pub fn fresh(variant: &VariantSeen, decision: &Decision, time: Time) -> Decision
     });
     DecisionStory {
         time: Some(time),
-        wanted: number(story.wish),
-        granted: number(story.granted),
-        decided_by: Some(story.binding.word().to_owned()),
+        wanted: number(trace.wanted),
+        granted: number(trace.granted),
+        decided_by: Some(trace.decided_by.as_str().to_owned()),
         // An object without a scale target is not decided on, so the stored number belongs to the previous target.
         scale_target_ref: target.or_else(|| stored?.scale_target_ref.clone()),
-        factors: factors(story),
-        signal: shortened(&story.signal.text),
-        need: shortened(&story.need),
-        solver: shortened(&story.solver),
-        limits: story.limits.iter().filter_map(|limit| shortened(&limit.text)).take(MAX_LIMITS).collect(),
-        hold: story.hold.as_ref().and_then(|hold| shortened(&hold.text)),
+        factors: factors(trace),
+        signal: shortened(&trace.signal.text),
+        need: shortened(&trace.need),
+        solver: shortened(&trace.solver),
+        limits: trace.limits.iter().filter_map(|limit| shortened(&limit.text)).take(MAX_LIMITS).collect(),
+        hold: trace.hold.as_ref().and_then(|hold| shortened(&hold.text)),
     }
 }
 
 /// Limits come first: events depend on them, so they are the last to be truncated.
-fn factors(story: &Story) -> Vec<DecisionFactor> {
-    let limits = story.limits.iter().flat_map(|limit| &limit.factors).map(|factor| factor.stored(Stage::Limits));
-    let hold = story.hold.iter().flat_map(|hold| &hold.factors).map(|factor| factor.stored(Stage::Hold));
-    let signal = story.signal.factors.iter().map(|factor| factor.stored(Stage::Signal));
+fn factors(trace: &DecisionTrace) -> Vec<DecisionFactor> {
+    let limits = trace.limits.iter().flat_map(|limit| &limit.factors).map(|factor| factor.stored(Stage::Limits));
+    let hold = trace.hold.iter().flat_map(|hold| &hold.factors).map(|factor| factor.stored(Stage::Hold));
+    let signal = trace.signal.factors.iter().map(|factor| factor.stored(Stage::Signal));
     limits.chain(hold).chain(signal).take(MAX_FACTORS).collect()
 }
 
@@ -72,7 +72,7 @@ pub fn is_same(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
 /// Whether the wanted numbers are close. The wanted number moves with the load, so it is stored again only when it has
 /// doubled or halved, or when it crosses the granted number.
 fn is_alike(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
-    let side = |story: &DecisionStory| story.wanted.cmp(&story.granted);
+    let side = |decision: &DecisionStory| decision.wanted.cmp(&decision.granted);
     let (one, other) = (stored.wanted.unwrap_or_default(), fresh.wanted.unwrap_or_default());
     let close = one == other || one.max(other) < one.min(other).saturating_mul(2);
     side(stored) == side(fresh) && close
@@ -110,7 +110,8 @@ pub fn constraint(status: &VariantAutoscalingStatus) -> Option<Constraint> {
     let reason = conditions::find(&status.conditions, names::OPTIMIZATION)?.reason.clone();
     let mut limits = limit_factors(decision);
     let unmoved = limits.iter().any(|factor| factor::is(factor, Stage::Limits, FactorCode::WorkloadUnmoved));
-    let limited = decision.decided_by.as_deref() == Some(Binding::Limits.word()) && decision.wanted > decision.granted;
+    let limited =
+        decision.decided_by.as_deref() == Some(DecidedBy::Limits.as_str()) && decision.wanted > decision.granted;
     if !unmoved && !limited {
         return None;
     }

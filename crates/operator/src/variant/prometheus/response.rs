@@ -4,16 +4,16 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Limit of one sample; one with long names takes a fiftieth of it.
-const LONGEST_SAMPLE: usize = 64 * 1024;
+const MAX_SAMPLE_BYTES: usize = 64 * 1024;
 /// Limit of everything around the samples: status, warnings, an error, or a page of another server.
-const LONGEST_FRAME: usize = 64 * 1024;
+const MAX_ENVELOPE_BYTES: usize = 64 * 1024;
 /// `{"data":{"result":[`: samples begin inside three brackets.
-const AROUND_SAMPLES: usize = 3;
+const SAMPLE_DEPTH: usize = 3;
 
 /// The labels that the queries group by. Others are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Labels {
+pub struct SampleLabels {
     #[serde(rename = "__name__")]
     pub metric: String,
     pub namespace: String,
@@ -28,7 +28,7 @@ pub struct Labels {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    pub labels: Labels,
+    pub labels: SampleLabels,
     /// `None` if it is not finite.
     pub value: Option<f64>,
     /// The evaluation time, by Prometheus' clock.
@@ -36,9 +36,9 @@ pub struct Sample {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Flaw {
+pub enum ResponseError {
     /// The answer is not from Prometheus' API.
-    Odd,
+    NotPrometheus,
     /// Prometheus reports an error in the query.
     Error(String),
     /// Prometheus reports that part of the data could not be read.
@@ -46,8 +46,8 @@ pub enum Flaw {
 }
 
 #[derive(Debug, Default)]
-pub struct Reader {
-    frame: Vec<u8>,
+pub struct ResponseParser {
+    envelope: Vec<u8>,
     sample: Vec<u8>,
     depth: usize,
     in_text: bool,
@@ -55,7 +55,7 @@ pub struct Reader {
     broken: bool,
 }
 
-impl Reader {
+impl ResponseParser {
     pub fn read(&mut self, piece: &[u8], mut take: impl FnMut(Sample)) {
         for byte in piece {
             self.byte(*byte, &mut take);
@@ -63,15 +63,15 @@ impl Reader {
     }
 
     fn byte(&mut self, byte: u8, take: &mut impl FnMut(Sample)) {
-        let inside = self.depth > AROUND_SAMPLES;
+        let inside = self.depth > SAMPLE_DEPTH;
         let opens = !self.in_text && matches!(byte, b'{' | b'[');
         let closes = !self.in_text && matches!(byte, b'}' | b']');
-        if inside || (opens && self.depth == AROUND_SAMPLES) {
-            keep(&mut self.sample, byte, LONGEST_SAMPLE, &mut self.broken);
-        } else if self.in_text || self.depth != AROUND_SAMPLES || byte != b',' {
+        if inside || (opens && self.depth == SAMPLE_DEPTH) {
+            push_bounded(&mut self.sample, byte, MAX_SAMPLE_BYTES, &mut self.broken);
+        } else if self.in_text || self.depth != SAMPLE_DEPTH || byte != b',' {
             // Without the commas between samples, the rest is still valid JSON.
             let mut cut = false;
-            keep(&mut self.frame, byte, LONGEST_FRAME, &mut cut);
+            push_bounded(&mut self.envelope, byte, MAX_ENVELOPE_BYTES, &mut cut);
         }
         match byte {
             _ if self.escaped => self.escaped = false,
@@ -81,8 +81,8 @@ impl Reader {
             _ if closes => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
-        if inside && closes && self.depth == AROUND_SAMPLES {
-            match serde_json::from_slice::<Raw>(&self.sample) {
+        if inside && closes && self.depth == SAMPLE_DEPTH {
+            match serde_json::from_slice::<RawSample>(&self.sample) {
                 Ok(raw) => take(Sample { labels: raw.metric, value: number(&raw.value.1), at: raw.value.0 }),
                 Err(_) => self.broken = true,
             }
@@ -91,38 +91,40 @@ impl Reader {
     }
 
     /// Checks that the answer was complete.
-    pub fn finish(self) -> Result<(), Flaw> {
-        let frame: Frame = serde_json::from_slice(&self.frame).map_err(|_| Flaw::Odd)?;
-        if frame.status == "error" {
-            return Err(Flaw::Error(format!("{}: {}", frame.error_type, frame.error)));
+    pub fn finish(self) -> Result<(), ResponseError> {
+        let envelope: Envelope = serde_json::from_slice(&self.envelope).map_err(|_| ResponseError::NotPrometheus)?;
+        if envelope.status == "error" {
+            return Err(ResponseError::Error(format!("{}: {}", envelope.error_type, envelope.error)));
         }
-        if self.broken || frame.status != "success" || frame.data["resultType"] != "vector" {
-            return Err(Flaw::Odd);
+        if self.broken || envelope.status != "success" || envelope.data["resultType"] != "vector" {
+            return Err(ResponseError::NotPrometheus);
         }
         // VictoriaMetrics sets this if part of its storage did not answer.
-        if frame.is_partial {
-            return Err(Flaw::Partial("it says isPartial, as a part of its storage did not answer".to_owned()));
+        if envelope.is_partial {
+            return Err(ResponseError::Partial(
+                "isPartial is set, because part of its storage did not answer".to_owned(),
+            ));
         }
         // Older versions put notes about the query itself among the warnings.
         let partial = |warning: &&String| !warning.starts_with("PromQL ");
-        frame.warnings.iter().find(partial).map_or(Ok(()), |warning| Err(Flaw::Partial(warning.clone())))
+        envelope.warnings.iter().find(partial).map_or(Ok(()), |warning| Err(ResponseError::Partial(warning.clone())))
     }
 }
 
-fn keep(to: &mut Vec<u8>, byte: u8, most: usize, over: &mut bool) {
-    if to.len() < most { to.push(byte) } else { *over = true }
+fn push_bounded(to: &mut Vec<u8>, byte: u8, max: usize, exceeded: &mut bool) {
+    if to.len() < max { to.push(byte) } else { *exceeded = true }
 }
 
 #[derive(Deserialize)]
-struct Raw {
-    metric: Labels,
+struct RawSample {
+    metric: SampleLabels,
     value: (f64, String),
 }
 
 #[derive(Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[derive(Default)]
-struct Frame {
+struct Envelope {
     status: String,
     error_type: String,
     error: String,
@@ -145,8 +147,8 @@ mod tests {
         {"metric":{"model_name":"m"},"value":[2,"NaN"]} , {"metric":{},"value":[2,"+Inf"]}, {"metric":{},"value":[2,"1e3"]}
     ]},"infos":["PromQL info: not a counter"]}"#;
 
-    fn read(pieces: &[&[u8]]) -> (Vec<Sample>, Result<(), Flaw>) {
-        let (mut reader, mut samples) = (Reader::default(), vec![]);
+    fn read(pieces: &[&[u8]]) -> (Vec<Sample>, Result<(), ResponseError>) {
+        let (mut reader, mut samples) = (ResponseParser::default(), vec![]);
         for piece in pieces {
             reader.read(piece, |sample| samples.push(sample));
         }
@@ -155,8 +157,8 @@ mod tests {
 
     #[test]
     fn samples_are_read_across_chunk_boundaries() {
-        let (whole, flaw) = read(&[ANSWER.as_bytes()]);
-        assert_eq!(flaw, Ok(()));
+        let (whole, error) = read(&[ANSWER.as_bytes()]);
+        assert_eq!(error, Ok(()));
         let values: Vec<_> = whole.iter().map(|sample| sample.value).collect();
         assert_eq!(values, [Some(0.25), None, None, Some(1000.0)]);
         assert_eq!((whole[0].at, whole[3].at), (1.5, 2.0));
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn truncated_response_is_an_error() {
         for at in 0..ANSWER.len() {
-            assert!(read(&[&ANSWER.as_bytes()[..at]]).1.is_err(), "{at} bytes pass for a whole answer");
+            assert!(read(&[&ANSWER.as_bytes()[..at]]).1.is_err(), "{at} bytes must not be a whole answer");
         }
     }
 
@@ -186,19 +188,22 @@ mod tests {
         let error = r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#;
         let long = format!(
             r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{{"pod":"{}"}},"value":[1,"1"]}}]}}}}"#,
-            "x".repeat(LONGEST_SAMPLE)
+            "x".repeat(MAX_SAMPLE_BYTES)
         );
         for (answer, expected) in [
-            ("<html><body>Log in</body></html>", Err(Flaw::Odd)),
-            ("", Err(Flaw::Odd)),
-            ("{}", Err(Flaw::Odd)),
-            ("[[[[[[", Err(Flaw::Odd)),
-            ("]]]]", Err(Flaw::Odd)),
-            (scalar, Err(Flaw::Odd)),
-            (&long, Err(Flaw::Odd)),
-            (error, Err(Flaw::Error("bad_data: parse error".to_owned()))),
-            (partial, Err(Flaw::Partial("store s3 is down".to_owned()))),
-            (half, Err(Flaw::Partial("it says isPartial, as a part of its storage did not answer".to_owned()))),
+            ("<html><body>Log in</body></html>", Err(ResponseError::NotPrometheus)),
+            ("", Err(ResponseError::NotPrometheus)),
+            ("{}", Err(ResponseError::NotPrometheus)),
+            ("[[[[[[", Err(ResponseError::NotPrometheus)),
+            ("]]]]", Err(ResponseError::NotPrometheus)),
+            (scalar, Err(ResponseError::NotPrometheus)),
+            (&long, Err(ResponseError::NotPrometheus)),
+            (error, Err(ResponseError::Error("bad_data: parse error".to_owned()))),
+            (partial, Err(ResponseError::Partial("store s3 is down".to_owned()))),
+            (
+                half,
+                Err(ResponseError::Partial("isPartial is set, because part of its storage did not answer".to_owned())),
+            ),
             (whole, Ok(())),
             (noted, Ok(())),
         ] {

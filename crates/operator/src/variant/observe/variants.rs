@@ -8,35 +8,35 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::{VariantSeen, names};
+use steersman_plan::variant::{ObservedVariant, names};
 use steersman_reconcile::{DecodeError, Lookup, NamespacedName, decode};
 
 use steersman_runtime::store::Record;
 
 /// The record of an object, without scale target and settings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Variant {
+pub struct VariantRecord {
     pub uid: String,
     pub version: String,
     /// The error says why the spec cannot be decoded.
-    pub seen: Result<VariantSeen, DecodeError>,
-    /// The stored status, if it has fields that our types do not have. It is then rewritten without them.
-    pub strange: Option<Value>,
+    pub variant: Result<ObservedVariant, DecodeError>,
+    /// The stored status as it is, if it has fields that our types do not have. It is then rewritten without them.
+    pub unknown_status: Option<Value>,
     /// Whether the object requests an owner reference to its scale target.
-    pub tied: bool,
+    pub wants_owner: bool,
     pub owners: Vec<OwnerReference>,
     /// Value of the instance label. It is known even if the spec cannot be decoded.
     pub instance: Option<String>,
 }
 
-impl Record for Variant {}
+impl Record for VariantRecord {}
 
-pub fn variant(object: &DynamicObject) -> Variant {
+pub fn variant(object: &DynamicObject) -> VariantRecord {
     let stored = object.data.get("status").filter(|status| !status.is_null());
     let status = stored.and_then(|stored| decode::<VariantAutoscalingStatus>(stored, "status").ok());
     let same = |status: &VariantAutoscalingStatus| serde_json::to_value(status).ok().as_ref() == stored;
-    let strange = stored.filter(|_| !status.as_ref().is_some_and(same)).cloned();
-    let seen = decode(&object.data["spec"], "spec").map(|spec| VariantSeen {
+    let unknown_status = stored.filter(|_| !status.as_ref().is_some_and(same)).cloned();
+    let decoded = decode(&object.data["spec"], "spec").map(|spec| ObservedVariant {
         key: NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any()),
         generation: object.metadata.generation,
         created: object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -44,15 +44,15 @@ pub fn variant(object: &DynamicObject) -> Variant {
         labels: object.labels().clone(),
         spec: Arc::new(spec),
         status: status.map(Arc::new),
-        target: Lookup::Unknown("nobody has looked".to_owned()),
+        target: Lookup::Unknown("not read yet".to_owned()),
         config: Arc::default(),
     });
-    Variant {
+    VariantRecord {
         uid: object.uid().unwrap_or_default(),
         version: object.resource_version().unwrap_or_default(),
-        seen,
-        strange,
-        tied: object.annotations().get(names::OWNER_ANNOTATION).is_some_and(|given| given == "true"),
+        variant: decoded,
+        unknown_status,
+        wants_owner: object.annotations().get(names::OWNER_ANNOTATION).is_some_and(|given| given == "true"),
         instance: object.labels().get(names::INSTANCE_LABEL).cloned(),
         owners: object.metadata.owner_references.clone().unwrap_or_default(),
     }
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    fn decode(status: Value) -> Variant {
+    fn decode(status: Value) -> VariantRecord {
         variant(
             &serde_json::from_value(json!({
                 "metadata": { "name": "v", "namespace": "a", "uid": "u", "resourceVersion": "7" },
@@ -78,17 +78,17 @@ mod tests {
     #[test]
     fn status_of_earlier_operator_is_decoded() {
         let own = decode(json!({ "desiredOptimizedAlloc": { "numReplicas": 3 } }));
-        assert_eq!(own.strange, None);
-        let number = |read: Variant| read.seen.unwrap().status?.desired_optimized_alloc.as_ref()?.num_replicas;
+        assert_eq!(own.unknown_status, None);
+        let number = |read: VariantRecord| read.variant.unwrap().status?.desired_optimized_alloc.as_ref()?.num_replicas;
         assert_eq!(number(own), Some(3));
-        let go = json!({ "desiredOptimizedAlloc": { "lastRunTime": null, "numReplicas": 3 }, "old": 1 });
-        let go = decode(go);
-        assert!(go.strange.is_some());
+        let go_status = json!({ "desiredOptimizedAlloc": { "lastRunTime": null, "numReplicas": 3 }, "old": 1 });
+        let go = decode(go_status);
+        assert!(go.unknown_status.is_some());
         assert_eq!(number(go), Some(3));
         let bad = decode(json!({ "conditions": "none" }));
-        assert!(bad.strange.is_some());
-        assert_eq!(bad.seen.unwrap().status, None);
-        assert_eq!(decode(Value::Null).strange, None);
+        assert!(bad.unknown_status.is_some());
+        assert_eq!(bad.variant.unwrap().status, None);
+        assert_eq!(decode(Value::Null).unknown_status, None);
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         let labels = json!({ names::INSTANCE_LABEL: "blue" });
         let object = json!({ "metadata": { "name": "v", "labels": labels }, "spec": { "modelID": 7 } });
         let read = variant(&serde_json::from_value(object).unwrap());
-        assert!(read.seen.is_err());
+        assert!(read.variant.is_err());
         assert_eq!(read.instance.as_deref(), Some("blue"));
     }
 
@@ -104,15 +104,15 @@ mod tests {
     fn decode_error_has_path_without_value() {
         let cause = |spec: Value| {
             let object = json!({ "metadata": { "name": "v" }, "spec": spec });
-            variant(&serde_json::from_value(object).unwrap()).seen.unwrap_err().to_string()
+            variant(&serde_json::from_value(object).unwrap()).variant.unwrap_err().to_string()
         };
-        let said = cause(json!({ "accelerator": "A100", "modelID": { "password": "x" }, "minReplicas": "two" }));
-        assert!(said.starts_with("spec.minReplicas: invalid type: string (a value)"), "the first of both: {said}");
-        let said = cause(json!({ "accelerator": "A100", "modelID": { "password": "x" } }));
-        assert!(said.starts_with("spec.modelID: invalid type: map") && !said.contains("password"), "{said}");
-        let said = cause(json!({ "scaleTargetRef": { "kind": "Deployment" }, "modelID": "m" }));
-        assert!(said.starts_with("spec.scaleTargetRef: missing field"), "{said}");
-        assert!(cause(json!({ "minReplicas": 1 })).starts_with("spec: missing field"), "{said}");
+        let error = cause(json!({ "accelerator": "A100", "modelID": { "password": "x" }, "minReplicas": "two" }));
+        assert!(error.starts_with("spec.minReplicas: invalid type: string (a value)"), "the first of both: {error}");
+        let error = cause(json!({ "accelerator": "A100", "modelID": { "password": "x" } }));
+        assert!(error.starts_with("spec.modelID: invalid type: map") && !error.contains("password"), "{error}");
+        let error = cause(json!({ "scaleTargetRef": { "kind": "Deployment" }, "modelID": "m" }));
+        assert!(error.starts_with("spec.scaleTargetRef: missing field"), "{error}");
+        assert!(cause(json!({ "minReplicas": 1 })).starts_with("spec: missing field"), "{error}");
         assert!(cause(Value::Null).starts_with("spec: "));
     }
 }

@@ -7,36 +7,36 @@ use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::hold::hold;
 use super::states::FOLLOW;
-use super::{Decision, FleetPlan, Standing};
+use super::{Decision, DecisionKind, FleetPlan};
 use crate::variant::Mode;
 use crate::variant::conflict::Conflict;
-use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
-use crate::variant::limits::enforce::USUAL_COST;
-use crate::variant::limits::gpus::{Granted, Wanted, limit};
-use crate::variant::seen::{Seen, VariantSeen};
-use crate::variant::story::Binding;
+use crate::variant::decision_trace::DecidedBy;
+use crate::variant::factor::{Explanation, Factor, FactorCode, FactorSubject};
+use crate::variant::limits::enforce::DEFAULT_COST;
+use crate::variant::limits::gpus::{GpuGrant, GpuRequest, limit};
+use crate::variant::snapshot::{FleetSnapshot, ObservedVariant};
 
-fn is_on(seen: &Seen) -> bool {
+fn is_on(seen: &FleetSnapshot) -> bool {
     seen.config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter)
 }
 
 /// GPUs that are neither in use nor granted. Each model sees the same free GPUs, so `share` has to resolve competing
 /// claims.
-pub struct Free<'a> {
+pub struct GpuHeadroom<'a> {
     offered: &'a BTreeMap<String, i32>,
     left: BTreeMap<String, i32>,
     /// Replicas that a variant was granted and does not have yet.
     coming: BTreeMap<&'a NamespacedName, i32>,
 }
 
-impl<'a> Free<'a> {
+impl<'a> GpuHeadroom<'a> {
     /// `None` if the limiter is off or the GPUs could not be counted.
-    pub fn of(seen: &'a Seen, conflicts: &BTreeMap<NamespacedName, Conflict>) -> Option<Self> {
+    pub fn of(seen: &'a FleetSnapshot, conflicts: &BTreeMap<NamespacedName, Conflict>) -> Option<Self> {
         let offered = seen.gpus.known().filter(|_| is_on(seen) && seen.settings.mode == Mode::Steersman)?;
         let mut left = offered.clone();
         let mut coming = BTreeMap::new();
         let mut counted = BTreeSet::new();
-        let lost = |variant: &&VariantSeen| matches!(conflicts.get(&variant.key), Some(Conflict::Lost { .. }));
+        let lost = |variant: &&ObservedVariant| matches!(conflicts.get(&variant.key), Some(Conflict::Lost { .. }));
         for variant in seen.variants.iter().filter(|variant| !variant.deleting && !lost(variant)) {
             if let Some(left) = left.get_mut(&variant.accelerator()).filter(|_| counted.insert(place(variant))) {
                 let more = about_to_come(seen, variant);
@@ -48,7 +48,7 @@ impl<'a> Free<'a> {
     }
 
     /// Replicas that there are GPUs for, at least `current`, and an explanation of the supply.
-    pub fn room(&self, variant: &VariantSeen, current: i32) -> (i32, Explanation) {
+    pub fn room(&self, variant: &ObservedVariant, current: i32) -> (i32, Explanation) {
         let accelerator = variant.accelerator();
         let own = self.coming.get(&variant.key).copied().unwrap_or_default().saturating_mul(variant.gpus());
         let more = self.left.get(&accelerator).map_or(0, |left| left.saturating_add(own).max(0) / variant.gpus());
@@ -56,20 +56,20 @@ impl<'a> Free<'a> {
     }
 }
 
-fn place(variant: &VariantSeen) -> (String, String) {
+fn place(variant: &ObservedVariant) -> (String, String) {
     (variant.key.namespace.clone(), variant.workload())
 }
 
 /// Replicas that were granted and are still awaited.
-fn about_to_come(seen: &Seen, variant: &VariantSeen) -> i32 {
-    let waits = seen.memory.waits.get(&variant.memory_key()).filter(|waits| waits.unfollowed.is_none());
+fn about_to_come(seen: &FleetSnapshot, variant: &ObservedVariant) -> i32 {
+    let waits = seen.memory.progress.get(&variant.memory_key()).filter(|waits| waits.ignored_target.is_none());
     let since = waits.and_then(|waits| waits.above).filter(|(current, _)| variant.current() == Some(*current));
     let awaited = since.filter(|(_, since)| seen.now.duration_since(*since) <= FOLLOW);
     awaited.map_or(0, |(current, _)| variant.previous().replicas.saturating_sub(current).max(0))
 }
 
 /// Replicas that use GPUs. If the scale target cannot be read, the last known number.
-fn in_use(variant: &VariantSeen) -> i32 {
+fn in_use(variant: &ObservedVariant) -> i32 {
     let last = || variant.status.as_ref()?.current_alloc.as_ref().map(|alloc| alloc.num_replicas);
     match &variant.target {
         Lookup::Known(_) => variant.current().unwrap_or_default(),
@@ -78,18 +78,18 @@ fn in_use(variant: &VariantSeen) -> i32 {
 }
 
 /// Limits decisions to the GPUs that exist, if the limiter is on.
-pub fn share(seen: &Seen, plan: &mut FleetPlan) {
+pub fn apply_gpu_limit(seen: &FleetSnapshot, plan: &mut FleetPlan) {
     if !is_on(seen) {
         return;
     }
-    let mut places: Vec<&VariantSeen> = Vec::new();
+    let mut places: Vec<&ObservedVariant> = Vec::new();
     let mut wanted = Vec::new();
     for variant in &seen.variants {
-        let takes_part = |decision: &&Decision| matches!(decision.standing, Standing::Decided | Standing::Held);
+        let takes_part = |decision: &&Decision| matches!(decision.kind, DecisionKind::Decided | DecisionKind::Held);
         let Some(decision) = plan.decisions.get(&variant.key).filter(takes_part) else { continue };
         let (Some(target), Some(replicas)) = (decision.replicas, variant.current()) else { continue };
         let mut one = wants(variant, decision, replicas, target);
-        match (seen.settings.mode, decision.unfollowed) {
+        match (seen.settings.mode, decision.ignored_target) {
             (Mode::Upstream, _) => {}
             // A variant that does not take its granted replicas is served last.
             (Mode::Steersman, true) => one.spare_kv = f64::INFINITY,
@@ -104,7 +104,7 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
     }
     let granted = match &seen.gpus {
         Lookup::Known(offered) => {
-            let told = |(one, asked): (Granted, &Wanted)| {
+            let told = |(one, asked): (GpuGrant, &GpuRequest)| {
                 let offer = offer(&asked.accelerator, offered);
                 let text = format!("{}; {offer}", one.reason);
                 (one.target, one.limited, offer.reworded(text))
@@ -114,9 +114,9 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
         // Without a count of GPUs nothing grows. Upstream scales as if there were no limit.
         Lookup::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
         Lookup::Unknown(why) => {
-            let text = format!("the accelerators could not be counted: {why}");
+            let text = format!("cannot count the accelerators of the nodes: {why}");
             let told = Explanation::new(FactorCode::AcceleratorsNotCounted, text);
-            let held = |(one, variant): (&Wanted, &&VariantSeen)| {
+            let held = |(one, variant): (&GpuRequest, &&ObservedVariant)| {
                 let kept = hold(variant, seen.now).replicas;
                 (one.target.min(kept), one.target > kept, told.clone())
             };
@@ -127,19 +127,19 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
         let Some(decision) = plan.decisions.get_mut(&variant.key).filter(|_| limited) else { continue };
         let target = if seen.settings.mode == Mode::Steersman { variant.bounds().clamp(target) } else { target };
         decision.replicas = Some(target);
-        decision.story.granted = target;
+        decision.trace.granted = target;
         if seen.settings.mode == Mode::Steersman {
             decision.reason = format!("{}; limited by gpu-limiter: {reason}", decision.reason);
             decision.unclamped_reason = None;
         }
         let text = format!("gpu-limiter: {reason}");
-        decision.story.limits.push(reason.reworded(text));
-        decision.story.binding = Binding::Limits;
+        decision.trace.limits.push(reason.reworded(text));
+        decision.trace.decided_by = DecidedBy::Limits;
     }
 }
 
-fn wants(variant: &VariantSeen, decision: &Decision, current: i32, target: i32) -> Wanted {
-    Wanted {
+fn wants(variant: &ObservedVariant, decision: &Decision, current: i32, target: i32) -> GpuRequest {
+    GpuRequest {
         variant: variant.key.to_string(),
         accelerator: decision.accelerator.clone(),
         current,
@@ -147,16 +147,16 @@ fn wants(variant: &VariantSeen, decision: &Decision, current: i32, target: i32) 
         held: 0,
         gpus: variant.gpus(),
         spare_kv: decision.spare,
-        cost: variant.cost().unwrap_or(USUAL_COST),
+        cost: variant.cost().unwrap_or(DEFAULT_COST),
     }
 }
 
 /// Objects that cannot be decided on still use their GPUs.
-fn unseen(seen: &Seen, plan: &FleetPlan, counted: &[&VariantSeen]) -> Vec<Wanted> {
+fn unseen(seen: &FleetSnapshot, plan: &FleetPlan, counted: &[&ObservedVariant]) -> Vec<GpuRequest> {
     let mut counted: BTreeSet<(String, String)> = counted.iter().map(|variant| place(variant)).collect();
     let mut unseen = Vec::new();
     for variant in &seen.variants {
-        let failed = |decision: &&Decision| matches!(decision.standing, Standing::Failed(_));
+        let failed = |decision: &&Decision| matches!(decision.kind, DecisionKind::Failed(_));
         let Some(decision) = plan.decisions.get(&variant.key).filter(failed) else { continue };
         let replicas = in_use(variant);
         if replicas > 0 && counted.insert(place(variant)) {
@@ -169,18 +169,19 @@ fn unseen(seen: &Seen, plan: &FleetPlan, counted: &[&VariantSeen]) -> Vec<Wanted
 /// Explains how much of an accelerator the nodes offer.
 fn offer(accelerator: &str, offered: &BTreeMap<String, i32>) -> Explanation {
     let about = |code: FactorCode, text: String| {
-        Explanation::of(Factor::about(code, Reference::Accelerator(accelerator.to_owned())), text)
+        Explanation::of(Factor::about(code, FactorSubject::Accelerator(accelerator.to_owned())), text)
     };
     match offered.get(accelerator) {
         _ if accelerator.is_empty() => Explanation::new(
             FactorCode::AcceleratorUnknown,
-            "nobody knows its accelerator: set spec.accelerator to the short name of the nodes' product",
+            "the accelerator of this variant is unknown: set spec.accelerator to the short product name of the nodes, for example \
+             H100",
         ),
-        Some(count) => about(FactorCode::AcceleratorsShort, format!("nodes offer {count} of {accelerator}")),
+        Some(count) => about(FactorCode::AcceleratorsShort, format!("the nodes have {count} {accelerator} in total")),
         None => {
             let types: Vec<&str> = offered.keys().map(String::as_str).collect();
-            let types = if types.is_empty() { "no accelerators".to_owned() } else { types.join(", ") };
-            let text = format!("no node offers {accelerator}; they offer {types}");
+            let types = if types.is_empty() { "none".to_owned() } else { types.join(", ") };
+            let text = format!("no node has {accelerator}; available: {types}");
             about(FactorCode::AcceleratorNotOffered, text)
         }
     }

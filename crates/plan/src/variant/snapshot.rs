@@ -16,13 +16,13 @@ use super::saturation::tokens::capacity::Memory;
 use super::target::TargetName;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seen {
+pub struct FleetSnapshot {
     pub now: Timestamp,
     pub settings: Settings,
     pub config: Config,
-    pub variants: Vec<VariantSeen>,
+    pub variants: Vec<ObservedVariant>,
     /// By namespace and model name. A model that is not here was not queried.
-    pub models: BTreeMap<NamespacedName, ModelSeen>,
+    pub models: BTreeMap<NamespacedName, ModelMetrics>,
     /// GPUs of the nodes, by short product name.
     pub gpus: Lookup<BTreeMap<String, i32>>,
     /// State from earlier reconciles.
@@ -40,7 +40,7 @@ pub struct Settings {
 
 /// `spec` and `status` are shared with the cache, because a fleet may have ten thousand objects.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct VariantSeen {
+pub struct ObservedVariant {
     pub key: NamespacedName,
     pub generation: Option<i64>,
     pub created: Timestamp,
@@ -50,13 +50,13 @@ pub struct VariantSeen {
     pub spec: Arc<VariantAutoscalingSpec>,
     pub status: Option<Arc<VariantAutoscalingStatus>>,
     /// `None` if it does not exist.
-    pub target: Lookup<Option<TargetSeen>>,
+    pub target: Lookup<Option<ObservedTarget>>,
     /// Findings about the ConfigMaps that apply to the object. All objects of a namespace share them.
     pub config: Arc<[ConfigFinding]>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TargetSeen {
+pub struct ObservedTarget {
     /// `spec.replicas`. If absent, the API server's default of 1 applies.
     pub replicas: Option<i32>,
     /// `status.replicas`, once the status has been written.
@@ -65,15 +65,15 @@ pub struct TargetSeen {
     /// Ready pods by their own status. During a rollout there may be more than `ready`.
     pub ready_pods: i32,
     /// Why the pods of the replicas cannot be found, and what to do about it.
-    pub unfound: Option<Box<str>>,
+    pub pods_error: Option<Box<str>>,
     /// GPUs that one replica requests.
     pub gpus: i32,
     pub containers: Vec<Container>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ModelSeen {
-    pub pods: Result<Vec<PodSeen>, Silence>,
+pub struct ModelMetrics {
+    pub pods: Result<Vec<PodMetrics>, MetricsError>,
     /// Requests within the retention period.
     pub requests: Lookup<f64>,
     /// `None` if no endpoint picker queues requests before the replicas.
@@ -82,20 +82,20 @@ pub struct ModelSeen {
 
 /// Why there are no metrics of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Silence {
-    Missing,
+pub enum MetricsError {
+    NotFound,
     /// Pods of the namespace have metrics, under these model names that no object has.
-    Misnamed(Vec<String>),
+    ModelNameMismatch(Vec<String>),
     /// Age of the newest sample, in Go's format.
     Stale(String),
-    Failed(String),
+    QueryFailed(String),
     /// No Prometheus is configured; the text says what to do.
-    Unasked(String),
+    NotConfigured(String),
 }
 
 /// Metrics of one pod. A missing or invalid value is `None`, never zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PodSeen {
+pub struct PodMetrics {
     pub name: Arc<str>,
     /// Scale target of the pod, shared by all its pods.
     pub target: Arc<TargetName>,

@@ -4,16 +4,16 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::variant::Mode;
-use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
-use crate::variant::saturation::{State, shares, tokens};
+use crate::variant::factor::{Explanation, Factor, FactorCode, FactorSubject};
+use crate::variant::saturation::{VariantState, shares, tokens};
 use crate::variant::solve::{Need, Offer, Reason, cost_aware};
 
 /// An engine's recommendation for a model.
-pub struct Said {
+pub struct Recommendation {
     pub signal: Explanation,
     pub need: String,
     /// By variant.
-    pub numbers: BTreeMap<String, Number>,
+    pub targets: BTreeMap<String, ReplicaTarget>,
     pub spare: f64,
     /// An earlier decision is still being carried out.
     pub waits: Option<Explanation>,
@@ -21,11 +21,11 @@ pub struct Said {
     pub doubt: Option<Explanation>,
 }
 
-pub struct Number {
-    pub granted: i32,
-    pub wish: i32,
+pub struct ReplicaTarget {
+    pub target: i32,
+    pub unconstrained: i32,
     pub reason: String,
-    /// The obstacle between `granted` and `wish`, other than the bounds.
+    /// The obstacle between `target` and `unconstrained`, other than the bounds.
     pub limit: Option<Explanation>,
 }
 
@@ -36,7 +36,7 @@ const GROWTH: i32 = 4;
 const NO_CHANGE: &str = "saturation-only mode: no-change";
 
 /// `picker`: requests that wait at the endpoint picker, if there is one.
-pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f64>) -> Said {
+pub fn by_shares(analysis: &shares::Analysis, states: &[VariantState], picker: Option<f64>) -> Recommendation {
     let bounded = shares::targets(analysis, states, true);
     let free = shares::targets(analysis, states, false);
     let current = |name: &str| states.iter().find(|state| state.variant == *name).map_or(0, |state| state.current);
@@ -44,44 +44,44 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
         // A pending scale-down stops while a replica is missing.
         let kept = bounded.transition && analysis.missing.is_some() && *target < current(name);
         let least = if kept { current(name) } else { *target };
-        let wish = free.replicas.get(name).copied().filter(|_| !kept).unwrap_or(least);
+        let unconstrained = free.replicas.get(name).copied().filter(|_| !kept).unwrap_or(least);
         let state = states.iter().find(|state| state.variant == *name);
-        let limit = state.filter(|_| wish > least).and_then(|state| obstacle(state, wish));
+        let limit = state.filter(|_| unconstrained > least).and_then(|state| obstacle(state, unconstrained));
         let taken_back = kept && state.is_some_and(|state| takes_back(state, *target));
         let reason = match (least.cmp(&current(name)), &analysis.missing) {
-            (_, Some(why)) if taken_back => format!("saturation-only mode: scale-down is taken back: {why}"),
+            (_, Some(why)) if taken_back => format!("saturation-only mode: scale-down cancelled: {why}"),
             _ if bounded.transition => NO_CHANGE.to_owned(),
             (Ordering::Greater, Some(why)) => format!("saturation-only mode: scale-up: {why}"),
             (Ordering::Greater, None) => "saturation-only mode: scale-up".to_owned(),
             (Ordering::Less, _) => "saturation-only mode: scale-down".to_owned(),
             (Ordering::Equal, _) => NO_CHANGE.to_owned(),
         };
-        (name.clone(), Number { granted: least, wish, reason, limit })
+        (name.clone(), ReplicaTarget { target: least, unconstrained, reason, limit })
     };
-    let mut numbers: BTreeMap<String, Number> = bounded.replicas.iter().map(number).collect();
-    for (state, asked) in unfollowed(states) {
-        let own = numbers.remove(&state.variant);
-        let wish = own.as_ref().map_or(0, |number| number.wish);
+    let mut targets: BTreeMap<String, ReplicaTarget> = bounded.replicas.iter().map(number).collect();
+    for (state, asked) in ignored_target(states) {
+        let own = targets.remove(&state.variant);
+        let unconstrained = own.as_ref().map_or(0, |number| number.unconstrained);
         let number = match (&analysis.missing, own) {
             (Some(why), _) => {
-                let (granted, limit) = unmoved(state, asked);
-                let grows = granted > state.current;
+                let (target, limit) = unmoved(state, asked);
+                let grows = target > state.current;
                 let reason =
                     if grows { format!("saturation-only mode: scale-up: {why}") } else { NO_CHANGE.to_owned() };
-                Number { granted, wish: wish.max(asked), reason, limit }
+                ReplicaTarget { target, unconstrained: unconstrained.max(asked), reason, limit }
             }
             (None, Some(own)) => own,
             (None, None) => {
                 let current = state.current;
-                Number { granted: current, wish: current, reason: NO_CHANGE.to_owned(), limit: None }
+                ReplicaTarget { target: current, unconstrained: current, reason: NO_CHANGE.to_owned(), limit: None }
             }
         };
-        numbers.insert(state.variant.clone(), number);
+        targets.insert(state.variant.clone(), number);
     }
     let need = match (&analysis.missing, analysis.one_can_go) {
-        (Some(why), _) => format!("one replica more: {why}"),
-        (None, true) => "one replica fewer suffices".to_owned(),
-        (None, false) => "nothing".to_owned(),
+        (Some(why), _) => format!("one more replica: {why}"),
+        (None, true) => "one replica fewer is enough".to_owned(),
+        (None, false) => "no change".to_owned(),
     };
     let mut signal = Explanation::new(
         FactorCode::ReplicaSaturation,
@@ -95,13 +95,13 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
     );
     if let Some(waiting) = picker {
         signal.factors.push(Factor::new(FactorCode::RequestsAtEndpointPicker));
-        signal.text += &format!(", {waiting:.0} requests wait at the endpoint picker");
+        signal.text += &format!(", {waiting:.0} requests queued at the endpoint picker");
     }
     add_given_up(&mut signal, states);
-    Said {
+    Recommendation {
         signal,
         need,
-        numbers,
+        targets,
         spare: analysis.spare_kv,
         waits: bounded.transition.then(|| in_transition(awaited(analysis, states))),
         doubt: None,
@@ -109,88 +109,93 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
 }
 
 /// Variants whose scale target did not follow a scale-up, with the requested number.
-fn unfollowed(states: &[State]) -> impl Iterator<Item = (&State, i32)> {
-    states.iter().filter_map(|state| Some((state, state.unfollowed?)))
+fn ignored_target(states: &[VariantState]) -> impl Iterator<Item = (&VariantState, i32)> {
+    states.iter().filter_map(|state| Some((state, state.ignored_target?)))
 }
 
 /// Keeps requesting the number while capacity is missing, even if other variants grow in the meantime: the scale target
 /// may follow at any time.
-fn unmoved(state: &State, asked: i32) -> (i32, Option<Explanation>) {
-    let granted = state.limits().clamp(asked).max(state.current);
-    let limit = if granted > state.current { Some(state.unmoved(granted)) } else { state.out_of_room(asked) };
-    (granted, limit)
+fn unmoved(state: &VariantState, asked: i32) -> (i32, Option<Explanation>) {
+    let target = state.limits().clamp(asked).max(state.current);
+    let limit = if target > state.current { Some(state.unmoved(target)) } else { state.out_of_room(asked) };
+    (target, limit)
 }
 
-/// The obstacle to growing to `wish`, other than the bounds.
-fn obstacle(state: &State, wish: i32) -> Option<Explanation> {
+/// The obstacle to growing to `unconstrained`, other than the bounds.
+fn obstacle(state: &VariantState, unconstrained: i32) -> Option<Explanation> {
     if state.stuck {
         return Some(Explanation::new(FactorCode::ReplicasNotReady, "replicas that do not become ready"));
     }
-    state.out_of_room(wish)
+    state.out_of_room(unconstrained)
 }
 
 /// Whether a pending scale-down to `number` can be cancelled. One that the bounds require cannot.
-fn takes_back(state: &State, number: i32) -> bool {
-    state.unfollowed.is_none() && state.bounds.clamp(state.current) > number
+fn takes_back(state: &VariantState, number: i32) -> bool {
+    state.ignored_target.is_none() && state.bounds.clamp(state.current) > number
 }
 
 /// Explains which variants are still carrying out an earlier decision.
 pub fn in_transition(awaited: Vec<Explanation>) -> Explanation {
     let texts: Vec<&str> = awaited.iter().map(|one| one.text.as_str()).collect();
-    let text = format!("an earlier decision is still being carried out: {}", texts.join(", "));
+    let text = format!("waiting for an earlier decision to be carried out: {}", texts.join(", "));
     let mut factors = vec![Factor::new(FactorCode::InTransition)];
     factors.extend(awaited.into_iter().flat_map(|one| one.factors));
     Explanation { factors, text }
 }
 
 /// The variants that are in transition.
-fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<Explanation> {
-    let told = |state: &State| {
-        let State { variant, current, .. } = state;
+fn awaited(analysis: &shares::Analysis, states: &[VariantState]) -> Vec<Explanation> {
+    let told = |state: &VariantState| {
+        let VariantState { variant, current, .. } = state;
         let pods = *analysis.pods.get(variant)?;
         let (code, text) = match state.awaited() {
             Some(desired) if analysis.missing.is_some() && takes_back(state, desired) => {
                 let kept = state.bounds.clamp(*current);
-                let text = format!("{variant} was to have {desired} replicas and keeps its {kept}, as one is missing");
+                let text = format!(
+                    "scale-down of variant {variant} to {desired} cancelled, {kept} replicas stay: one more is needed"
+                );
                 (FactorCode::ScaleDownTakenBack, text)
             }
             Some(desired) => {
-                let text = format!("{variant} is to have {desired} replicas and has {current}");
+                let text = format!("variant {variant} has {current} replicas, {desired} are desired");
                 (FactorCode::DecisionPending, text)
             }
             None if state.is_moving(pods) => {
-                let text = format!("{variant} is to have {current} replicas, and {pods} have metrics");
+                let text = format!("variant {variant} has {current} replicas, {pods} have metrics");
                 (FactorCode::MetricsPending, text)
             }
             None => return None,
         };
-        Some(Explanation::of(Factor::about(code, Reference::Variant(variant.clone())), text))
+        Some(Explanation::of(Factor::about(code, FactorSubject::Variant(variant.clone())), text))
     };
     states.iter().filter_map(told).collect()
 }
 
 /// Adds the variants that are no longer waited for.
-fn add_given_up(signal: &mut Explanation, states: &[State]) {
-    for State { variant, current, pending, hangs, over, .. } in states {
+fn add_given_up(signal: &mut Explanation, states: &[VariantState]) {
+    for VariantState { variant, current, pending, hangs, over, .. } in states {
         let (code, text) = match (hangs, over) {
             (true, _) => {
                 let pending = pending.max(&1);
-                let text =
-                    format!("{pending} of {variant} do not become ready and are not waited for, look at their pods");
+                let text = format!(
+                    "not ready for more than 10 minutes and ignored: {pending} of variant {variant}, check the pods"
+                );
                 (FactorCode::ReplicasNotReady, text)
             }
             (_, true) => {
-                let text = format!("{variant} has more pods than its {current} replicas, does a rollout of it pause?");
+                let text = format!(
+                    "variant {variant} has more ready pods than its {current} replicas, check whether a rollout is paused"
+                );
                 (FactorCode::MorePodsThanReplicas, text)
             }
             _ => continue,
         };
-        signal.factors.push(Factor::about(code, Reference::Variant(variant.clone())));
+        signal.factors.push(Factor::about(code, FactorSubject::Variant(variant.clone())));
         signal.text += &format!("; {text}");
     }
 }
 
-pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
+pub fn by_tokens(analysis: &tokens::Analysis, states: &[VariantState]) -> Recommendation {
     let need = Need { required: analysis.required, spare: analysis.spare };
     let offers = analysis.variants.iter().zip(states).map(|(variant, state)| Offer {
         variant: variant.variant.clone(),
@@ -199,7 +204,7 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         current: state.current,
         ready: state.ready(),
         // A variant whose replicas do not become ready or do not appear gets no more.
-        bounds: if state.stuck || state.unfollowed.is_some() {
+        bounds: if state.stuck || state.ignored_target.is_some() {
             state.limits().at_most(state.current)
         } else {
             state.limits()
@@ -208,32 +213,34 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
     let offers: Vec<Offer> = offers.collect();
     let bounded = cost_aware(&offers, need, true, Mode::Steersman);
     let free = cost_aware(&offers, need, false, Mode::Steersman);
-    let number = |(offer, state): (&Offer, &State)| {
+    let number = |(offer, state): (&Offer, &VariantState)| {
         let solved = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
-        let wish = free.get(&offer.variant).copied().unwrap_or(solved);
+        let unconstrained = free.get(&offer.variant).copied().unwrap_or(solved);
         let most = offer.current.saturating_mul(2).max(offer.current.saturating_add(GROWTH));
         let slowed = solved.min(most);
-        let (granted, wish, limit) = match state.unfollowed.filter(|_| analysis.short) {
+        let (target, unconstrained, limit) = match state.ignored_target.filter(|_| analysis.short) {
             Some(asked) => {
-                let (granted, limit) = unmoved(state, asked);
-                (granted, wish.max(asked), limit)
+                let (target, limit) = unmoved(state, asked);
+                (target, unconstrained.max(asked), limit)
             }
             None if slowed < solved => {
-                let text = format!("growth in one pass: at most {most}");
-                (slowed, wish, Some(Explanation::new(FactorCode::GrowthPerReconcile, text)))
+                let text = format!("growth per reconcile: at most {most} replicas");
+                (slowed, unconstrained, Some(Explanation::new(FactorCode::GrowthPerReconcile, text)))
             }
-            None => (slowed, wish, obstacle(state, wish.min(most)).filter(|_| wish > slowed)),
+            None => {
+                (slowed, unconstrained, obstacle(state, unconstrained.min(most)).filter(|_| unconstrained > slowed))
+            }
         };
-        let reason = Reason::of(offer.current, granted, need).to_string();
-        (offer.variant.clone(), Number { granted, wish, reason, limit })
+        let reason = Reason::of(offer.current, target, need).to_string();
+        (offer.variant.clone(), ReplicaTarget { target, unconstrained, reason, limit })
     };
-    let text = format!("{:.0} tokens of {:.0} in demand", analysis.demand, analysis.supply);
+    let text = format!("demand of {:.0} tokens, capacity of {:.0} tokens", analysis.demand, analysis.supply);
     let mut signal = Explanation::new(FactorCode::TokenDemand, text);
     add_given_up(&mut signal, states);
-    Said {
+    Recommendation {
         signal,
-        need: format!("required {:.0}, spare {:.0}", need.required, need.spare),
-        numbers: offers.iter().zip(states).map(number).collect(),
+        need: format!("required {:.0} tokens, spare {:.0} tokens", need.required, need.spare),
+        targets: offers.iter().zip(states).map(number).collect(),
         spare: 1.0 - analysis.utilization,
         waits: None,
         doubt: None,

@@ -5,51 +5,51 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::answer::Labels;
-use super::{ModelAsked, PodPlace};
+use super::response::SampleLabels;
+use super::{FleetPod, ModelQuery};
 
 /// Limit of a model name. A longer one could not be shown to a user either.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// Certainty that a series belongs to this pod and not to an earlier one of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sure {
+pub enum Certainty {
     /// Measured at another address: that of an earlier pod, or of a collector.
-    Elsewhere,
-    Named,
+    OtherAddress,
+    Name,
     /// Measured at the pod's address.
-    Addressed,
+    OwnAddress,
 }
 
 /// Index of the pods. Sorted lists of indices take a tenth of the space of maps by name, and pods are the most numerous
 /// objects.
-pub struct Places<'a> {
-    pub pods: Vec<&'a PodPlace>,
+pub struct PodIndex<'a> {
+    pub pods: Vec<&'a FleetPod>,
     models: BTreeMap<(&'a str, &'a str), usize>,
     /// Sorted by namespace and name.
-    placed: Vec<u32>,
+    by_name: Vec<u32>,
     /// Sorted by name.
-    named: Vec<u32>,
+    by_bare_name: Vec<u32>,
     /// Sorted by address. Pods in the host network share one.
-    addressed: Vec<u32>,
+    by_address: Vec<u32>,
 }
 
-impl<'a> Places<'a> {
-    pub fn new(models: &'a [ModelAsked], pods: &'a [impl Borrow<PodPlace>]) -> Self {
-        let asked = models.iter().map(|model| (model.key.namespace.as_ref(), model.key.name.as_str()));
-        let pods: Vec<&PodPlace> = pods.iter().map(Borrow::borrow).collect();
-        let addressed = |number: &u32| pods[*number as usize].ip.is_some();
+impl<'a> PodIndex<'a> {
+    pub fn new(models: &'a [ModelQuery], pods: &'a [impl Borrow<FleetPod>]) -> Self {
+        let queried = models.iter().map(|model| (model.key.namespace.as_ref(), model.key.name.as_str()));
+        let pods: Vec<&FleetPod> = pods.iter().map(Borrow::borrow).collect();
+        let has_address = |number: &u32| pods[*number as usize].ip.is_some();
         Self {
-            models: asked.zip(0..).collect(),
-            placed: sorted(&pods, all(&pods), place),
-            named: sorted(&pods, all(&pods), |pod| pod.name.as_ref()),
-            addressed: sorted(&pods, all(&pods).filter(addressed), |pod| pod.ip),
+            models: queried.zip(0..).collect(),
+            by_name: sorted(&pods, all(&pods), qualified_name),
+            by_bare_name: sorted(&pods, all(&pods), |pod| pod.name.as_ref()),
+            by_address: sorted(&pods, all(&pods).filter(has_address), |pod| pod.ip),
             pods,
         }
     }
 
     /// The pod with this key, if there is exactly one.
-    fn only<K: Ord>(&self, order: &[u32], key: impl Fn(&'a PodPlace) -> K, wanted: &K) -> Option<usize> {
+    fn only<K: Ord>(&self, order: &[u32], key: impl Fn(&'a FleetPod) -> K, wanted: &K) -> Option<usize> {
         let key = |number: &u32| key(self.pods[*number as usize]);
         let from = order.partition_point(|number| key(number) < *wanted);
         let mut found = order[from..].iter().take_while(|number| key(number) == *wanted);
@@ -62,48 +62,48 @@ impl<'a> Places<'a> {
     }
 
     /// The pod and the model of a series whose model is not requested.
-    pub fn stranger<'l>(&self, labels: &'l Labels) -> Option<(&'a PodPlace, &'l str)> {
-        let (pod, _) = self.of(labels)?;
+    pub fn other_model<'l>(&self, labels: &'l SampleLabels) -> Option<(&'a FleetPod, &'l str)> {
+        let (pod, _) = self.pod(labels)?;
         let name = labels.model_name.as_str();
-        ((1..=LONGEST_NAME).contains(&name.len()) && self.model(pod, name).is_none()).then(|| (self.pods[pod], name))
+        ((1..=MAX_NAME_BYTES).contains(&name.len()) && self.model(pod, name).is_none()).then(|| (self.pods[pod], name))
     }
 
     /// Index of the pod.
-    pub fn of(&self, labels: &Labels) -> Option<(usize, Sure)> {
+    pub fn pod(&self, labels: &SampleLabels) -> Option<(usize, Certainty)> {
         let name = [&labels.pod, &labels.pod_name].into_iter().find(|name| !name.is_empty());
         let host = host(&labels.instance).parse::<IpAddr>().ok();
         let index = match (labels.namespace.as_ref(), name) {
-            ("", Some(name)) => self.only(&self.named, |pod| pod.name.as_ref(), &name.as_str()),
-            (namespace, Some(name)) => self.only(&self.placed, place, &(namespace, name.as_str())),
+            ("", Some(name)) => self.only(&self.by_bare_name, |pod| pod.name.as_ref(), &name.as_str()),
+            (namespace, Some(name)) => self.only(&self.by_name, qualified_name, &(namespace, name.as_str())),
             (namespace, None) => {
-                let index = host.and_then(|host| self.only(&self.addressed, |pod| pod.ip, &Some(host)));
+                let index = host.and_then(|host| self.only(&self.by_address, |pod| pod.ip, &Some(host)));
                 index.filter(|index| namespace.is_empty() || *self.pods[*index].namespace == *namespace)
             }
         }?;
-        let sure = match (self.pods[index].ip, host) {
-            (Some(ip), Some(host)) if ip == host => Sure::Addressed,
-            (Some(_), Some(_)) => Sure::Elsewhere,
-            _ => Sure::Named,
+        let certainty = match (self.pods[index].ip, host) {
+            (Some(ip), Some(host)) if ip == host => Certainty::OwnAddress,
+            (Some(_), Some(_)) => Certainty::OtherAddress,
+            _ => Certainty::Name,
         };
-        Some((index, sure))
+        Some((index, certainty))
     }
 }
 
-fn all(pods: &[&PodPlace]) -> impl Iterator<Item = u32> {
+fn all(pods: &[&FleetPod]) -> impl Iterator<Item = u32> {
     (0..).take(pods.len())
 }
 
 fn sorted<'a, K: Ord>(
-    pods: &[&'a PodPlace],
+    pods: &[&'a FleetPod],
     numbers: impl Iterator<Item = u32>,
-    key: impl Fn(&'a PodPlace) -> K,
+    key: impl Fn(&'a FleetPod) -> K,
 ) -> Vec<u32> {
     let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_by_key(|number| key(pods[*number as usize]));
     numbers
 }
 
-fn place(pod: &PodPlace) -> (&str, &str) {
+fn qualified_name(pod: &FleetPod) -> (&str, &str) {
     (&pod.namespace, &pod.name)
 }
 
@@ -117,8 +117,8 @@ fn host(instance: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn pod(namespace: &str, name: &str, ip: &str) -> PodPlace {
-        PodPlace {
+    fn pod(namespace: &str, name: &str, ip: &str) -> FleetPod {
+        FleetPod {
             namespace: namespace.into(),
             name: name.into(),
             target: Default::default(),
@@ -138,30 +138,30 @@ mod tests {
             pod("a", "node-2", "10.9.9.9"),
             pod("a", "new", ""),
         ];
-        let places = Places::new(&[], &pods);
+        let index = PodIndex::new(&[], &pods);
         for (labels, expected) in [
-            (["a", "one", "", "10.0.0.1:8000"], Some((0, Sure::Addressed))),
-            (["a", "", "one", "10.0.0.1:8000"], Some((0, Sure::Addressed))),
-            (["a", "one", "", "10.0.0.7:8000"], Some((0, Sure::Elsewhere))),
-            (["a", "one", "", "collector:8000"], Some((0, Sure::Named))),
-            (["b", "one", "", ""], Some((1, Sure::Named))),
-            (["a", "two", "", "[fd00::2]:8000"], Some((2, Sure::Addressed))),
-            (["a", "new", "", "10.0.0.7:8000"], Some((5, Sure::Named))),
+            (["a", "one", "", "10.0.0.1:8000"], Some((0, Certainty::OwnAddress))),
+            (["a", "", "one", "10.0.0.1:8000"], Some((0, Certainty::OwnAddress))),
+            (["a", "one", "", "10.0.0.7:8000"], Some((0, Certainty::OtherAddress))),
+            (["a", "one", "", "collector:8000"], Some((0, Certainty::Name))),
+            (["b", "one", "", ""], Some((1, Certainty::Name))),
+            (["a", "two", "", "[fd00::2]:8000"], Some((2, Certainty::OwnAddress))),
+            (["a", "new", "", "10.0.0.7:8000"], Some((5, Certainty::Name))),
             // Another namespace, or a deleted pod.
             (["c", "one", "", "10.0.0.1:8000"], None),
             (["a", "gone", "", "10.0.0.1:8000"], None),
             // Without a namespace the name has to be unique.
-            (["", "two", "", ""], Some((2, Sure::Named))),
+            (["", "two", "", ""], Some((2, Certainty::Name))),
             (["", "one", "", ""], None),
             // Without a name the address has to be unique.
-            (["", "", "", "10.0.0.2:8000"], Some((1, Sure::Addressed))),
+            (["", "", "", "10.0.0.2:8000"], Some((1, Certainty::OwnAddress))),
             (["a", "", "", "10.0.0.2:8000"], None),
             (["", "", "", "10.9.9.9:8000"], None),
             (["a", "", "", ""], None),
         ] {
             let [namespace, pod, pod_name, instance] = labels.map(str::to_owned);
-            let labels = Labels { namespace, pod, pod_name, instance, ..Labels::default() };
-            assert_eq!(places.of(&labels), expected, "{labels:?}");
+            let labels = SampleLabels { namespace, pod, pod_name, instance, ..SampleLabels::default() };
+            assert_eq!(index.pod(&labels), expected, "{labels:?}");
         }
     }
 }

@@ -4,41 +4,41 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use steersman_plan::variant::config::{ConfigSeen, Data};
+use steersman_plan::variant::config::{ConfigData, ConfigSources};
 use steersman_plan::variant::names;
 use steersman_reconcile::NamespacedName;
 
 use steersman_runtime::store::{Record, Store, SyncState};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Map {
+pub struct ConfigMapRecord {
     pub uid: String,
-    pub data: Data,
+    pub data: ConfigData,
 }
 
-impl Record for Map {}
+impl Record for ConfigMapRecord {}
 
 /// Labels and annotations of a namespace that the operator reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct NamespaceMarks {
     /// Its ConfigMaps apply even if it has no object.
     pub enabled: bool,
     /// The operator ignores all objects in it.
     pub excluded: bool,
 }
 
-impl Record for Marks {}
+impl Record for NamespaceMarks {}
 
-pub struct Maps {
+pub struct ConfigMaps {
     /// Namespaces of the operator's own ConfigMaps. The first that has one is used.
-    pub own: Vec<(String, Store<Map>)>,
+    pub own: Vec<(String, Store<ConfigMapRecord>)>,
     /// ConfigMaps of users' namespaces, by name.
-    pub local: Vec<(String, Store<Map>)>,
+    pub local: Vec<(String, Store<ConfigMapRecord>)>,
     environment: BTreeMap<String, String>,
     allow_http: bool,
 }
 
-impl Maps {
+impl ConfigMaps {
     pub fn new(namespaces: Vec<String>, environment: BTreeMap<String, String>, allow_http: bool) -> Self {
         let mut local = names::saturation_maps(&environment);
         local.extend([names::ZERO_CAMEL, names::ZERO_SNAKE].map(ToOwned::to_owned));
@@ -53,19 +53,19 @@ impl Maps {
     }
 
     /// `None` if the name is not one of the operator's own ConfigMaps.
-    pub fn own_map(&self, object: &DynamicObject) -> Option<Map> {
+    pub fn own_map(&self, object: &DynamicObject) -> Option<ConfigMapRecord> {
         let name = object.name_any();
         let fixed = [names::COSTS, names::CLASSES, names::ZERO_CAMEL, names::ZERO_SNAKE].contains(&name.as_str());
         let known = fixed
             || names::main_maps(&self.environment).contains(&name)
             || names::saturation_maps(&self.environment).contains(&name);
-        known.then(|| map(object))
+        known.then(|| record(object))
     }
 
     /// `None` in the operator's own namespaces, which `own_map` covers.
-    pub fn local_map(&self, object: &DynamicObject) -> Option<Map> {
+    pub fn local_map(&self, object: &DynamicObject) -> Option<ConfigMapRecord> {
         let namespace = object.namespace().unwrap_or_default();
-        (!self.own.iter().any(|(own, _)| *own == namespace)).then(|| map(object))
+        (!self.own.iter().any(|(own, _)| *own == namespace)).then(|| record(object))
     }
 
     pub async fn answered(&self) {
@@ -79,7 +79,7 @@ impl Maps {
 
     /// All settings. `local`: namespaces whose own ConfigMaps apply. The error names a namespace that may not be read,
     /// and the cause.
-    pub fn seen(&self, local: BTreeSet<String>) -> Result<ConfigSeen, (String, String)> {
+    pub fn sources(&self, local: BTreeSet<String>) -> Result<ConfigSources, (String, String)> {
         let mut maps = BTreeMap::new();
         for (at, (namespace, store)) in self.own.iter().enumerate() {
             match store.sync_state() {
@@ -97,37 +97,37 @@ impl Maps {
                 }
             });
         }
-        Ok(ConfigSeen { maps, local, ..self.alone() })
+        Ok(ConfigSources { maps, local, ..self.environment_only() })
     }
 
     /// The settings of the environment alone.
-    pub fn alone(&self) -> ConfigSeen {
-        ConfigSeen {
+    pub fn environment_only(&self) -> ConfigSources {
+        ConfigSources {
             namespaces: self.own.iter().map(|(namespace, _)| namespace.clone()).collect(),
             environment: self.environment.clone(),
             allow_http: self.allow_http,
-            ..ConfigSeen::default()
+            ..ConfigSources::default()
         }
     }
 
-    pub fn uid(&self, place: &NamespacedName) -> Option<String> {
-        self.own.iter().chain(&self.local).find_map(|(_, store)| Some(store.get(place)?.uid))
+    pub fn uid(&self, key: &NamespacedName) -> Option<String> {
+        self.own.iter().chain(&self.local).find_map(|(_, store)| Some(store.get(key)?.uid))
     }
 }
 
-fn map(object: &DynamicObject) -> Map {
-    Map {
+fn record(object: &DynamicObject) -> ConfigMapRecord {
+    ConfigMapRecord {
         uid: object.uid().unwrap_or_default(),
         data: serde_json::from_value(object.data["data"].clone()).unwrap_or_default(),
     }
 }
 
 /// `None` without labels and annotations of ours, so that most namespaces take no space.
-pub fn marks(object: &DynamicObject) -> Option<Marks> {
+pub fn marks(object: &DynamicObject) -> Option<NamespaceMarks> {
     let is = |value: Option<&String>| value.is_some_and(|value| value == "true");
-    let marks = Marks {
+    let marks = NamespaceMarks {
         enabled: is(object.labels().get(names::CONFIG_LABEL)),
         excluded: is(object.annotations().get(names::EXCLUDE_ANNOTATION)),
     };
-    (marks != Marks::default()).then_some(marks)
+    (marks != NamespaceMarks::default()).then_some(marks)
 }
