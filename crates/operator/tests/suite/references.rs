@@ -140,7 +140,7 @@ impl TestEnv {
             requests: Default::default(),
             image_labels: false,
             fleet: Default::default(),
-            fleet_rhythm: Default::default(),
+            fleet_debounce: Default::default(),
         };
         let stop = CancellationToken::new();
         let task = tokio::spawn(controllers::run(Family::Llsd, context, stop.clone()));

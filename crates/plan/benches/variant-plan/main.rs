@@ -18,7 +18,7 @@ use steersman_plan::variant::{
     status,
 };
 use steersman_reconcile::{Lookup, NamespacedName};
-use steersman_testkit::measure::{Row, measured, table};
+use steersman_testkit::measure::{Measurement, measure, table};
 
 const SIZES: [usize; 5] = [10, 100, 500, 1_000, 10_000];
 const PODS: usize = 10;
@@ -34,7 +34,7 @@ const GOAL: Duration = Duration::from_micros(100);
 fn main() -> ExitCode {
     let engines = [("shares", None), ("tokens", Some("saturation"))];
     let fleets = engines.into_iter().flat_map(|(case, engine)| SIZES.map(|size| (case, engine, size)));
-    let rows: Vec<Row> =
+    let rows: Vec<Measurement> =
         fleets.map(|(case, engine, size)| decided(case, size, &settled(fleet(size, engine)))).collect();
     println!("{}", table(&rows));
     match rows.iter().find(|row| row.median > row.goal) {
@@ -47,10 +47,10 @@ fn main() -> ExitCode {
 }
 
 /// Plans the fleet and builds every status.
-fn decided(case: &'static str, size: usize, snapshot: &FleetSnapshot) -> Row {
+fn decided(case: &'static str, size: usize, snapshot: &FleetSnapshot) -> Measurement {
     let of = format!("{size} objects, {} pods", size * PODS);
     let goal = GOAL * u32::try_from(size).unwrap();
-    measured(case, of, goal, || (), |()| changed_statuses(snapshot, &plan(snapshot)))
+    measure(case, of, goal, || (), |()| changed_statuses(snapshot, &plan(snapshot)))
 }
 
 fn changed_statuses(snapshot: &FleetSnapshot, plan: &FleetPlan) -> usize {
