@@ -8,18 +8,18 @@ use serde_json::json;
 
 const FORMS: &str = "give either name and key, or secretKeyRef with name and key";
 
-/// One key of a Secret in the namespace of this object.
+/// Key of a Secret in the namespace of this object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct SecretKey {
     /// Name of the Secret.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Key inside the Secret.
+    /// Key in the Secret.
     #[schemars(length(min = 1))]
     pub key: String,
 }
 
-/// A reference to one key of a Secret, as it was written.
+/// Reference to one key of a Secret, in the form in which it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, try_from = "Written")]
 pub enum SecretRef {
@@ -39,19 +39,19 @@ impl SecretRef {
     }
 }
 
-/// A reference to one key of a Secret in the namespace of this object, written as `name` and `key` or as `secretKeyRef`.
+/// Both forms of a reference to one key of a Secret in the namespace of this object.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Written {
-    /// Name of the Secret; together with `key`, in place of `secretKeyRef`.
+    /// Name of the Secret. Set `name` and `key`, or `secretKeyRef`.
     #[serde(default)]
     #[schemars(length(min = 1))]
     name: Option<String>,
-    /// Key inside the Secret; together with `name`, in place of `secretKeyRef`.
+    /// Key in the Secret. Set `name` and `key`, or `secretKeyRef`.
     #[serde(default)]
     #[schemars(length(min = 1))]
     key: Option<String>,
-    /// Name and key of the Secret, in place of `name` and `key`.
+    /// Name and key of the Secret. Set `name` and `key`, or `secretKeyRef`.
     #[serde(default)]
     secret_key_ref: Option<SecretKey>,
 }
@@ -75,7 +75,7 @@ impl TryFrom<Written> for SecretRef {
     }
 }
 
-/// The schema below a node without a type, where the API server accepts no CEL rule.
+/// The schema for a node below one without a type, where the API server accepts no CEL rule.
 impl JsonSchema for SecretRef {
     fn inline_schema() -> bool {
         true
@@ -93,7 +93,7 @@ impl JsonSchema for SecretRef {
     }
 }
 
-/// The schema with a CEL rule, whose message says what to write.
+/// The schema with a CEL rule, which has a clearer message than `oneOf`.
 pub(super) fn with_rule(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = Written::json_schema(generator);
     let rule = "has(self.secretKeyRef) ? !has(self.name) && !has(self.key) : has(self.name) && has(self.key)";

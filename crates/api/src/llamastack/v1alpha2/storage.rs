@@ -1,4 +1,4 @@
-//! The stores of the server.
+//! The key-value store and the SQL store of the server.
 
 use kube_derive::KubeSchema;
 use schemars::JsonSchema;
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{SecretRef, rules, secret};
 
-/// The server's two stores. What is absent stays where the distribution has it.
+/// Stores of the server's state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
-    /// Keys and values: registries, prompts. Absent: as in the distribution.
+    /// Key-value store, for registries and prompts. If absent, as in the distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv: Option<KvStorage>,
-    /// Tables: responses, conversations. Absent: as in the distribution.
+    /// SQL store, for responses and conversations. If absent, as in the distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sql: Option<SqlStorage>,
 }
 
-/// The store for keys and values.
+/// Key-value store.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "::kube_core"),
@@ -29,14 +29,15 @@ pub struct Storage {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KvStorage {
-    /// `sqlite`, a file on the server's volume, or `redis`. `sqlite` unless given.
+    /// `sqlite`, a file on the server's volume, or `redis`. Default: `sqlite`.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
     #[schemars(extend("default" = "sqlite"))]
     pub type_: Option<KvType>,
-    /// Address of Redis, such as `redis://cache:6379`. Needed with `redis`, unused with `sqlite`.
+    /// URL of Redis, such as `redis://cache:6379`: database 0, without TLS and without a password. Required with
+    /// `redis`, ignored with `sqlite`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// The Secret key with the password of Redis. Absent: no password. Unused with `sqlite`.
+    /// Secret key with the password of Redis. If absent, there is no password. Ignored with `sqlite`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "secret::with_rule")]
     pub password: Option<SecretRef>,
@@ -50,7 +51,7 @@ pub enum KvType {
     Redis,
 }
 
-/// The store for tables.
+/// SQL store.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "::kube_core"),
@@ -61,12 +62,12 @@ pub enum KvType {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SqlStorage {
-    /// `sqlite`, a file on the server's volume, or `postgres`. `sqlite` unless given.
+    /// `sqlite`, a file on the server's volume, or `postgres`. Default: `sqlite`.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
     #[schemars(extend("default" = "sqlite"))]
     pub type_: Option<SqlType>,
-    /// The Secret key with the address of PostgreSQL, such as `postgresql://user:password@host:5432/db`. Needed with
-    /// `postgres`, unused with `sqlite`.
+    /// Secret key with the URL of PostgreSQL, such as `postgresql://user:password@host:5432/db`. Required with
+    /// `postgres`, ignored with `sqlite`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "secret::with_rule")]
     pub connection_string: Option<SecretRef>,
