@@ -1,4 +1,4 @@
-//! Schemas for `schema_with` that cannot be derived from the Rust types of this family.
+//! Schemas for `schema_with` that cannot be derived from the Rust types.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;

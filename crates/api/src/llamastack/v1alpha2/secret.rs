@@ -21,7 +21,7 @@ pub struct SecretKey {
 
 /// Reference to one key of a Secret, in the form in which it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, try_from = "Written")]
+#[serde(untagged, try_from = "SecretRefForms")]
 pub enum SecretRef {
     Nested {
         #[serde(rename = "secretKeyRef")]
@@ -42,7 +42,7 @@ impl SecretRef {
 /// Both forms of a reference to one key of a Secret in the namespace of this object.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct SecretRefForms {
     /// Name of the Secret. Set `name` and `key`, or `secretKeyRef`.
     #[serde(default)]
     #[schemars(length(min = 1))]
@@ -56,21 +56,21 @@ struct Written {
     secret_key_ref: Option<SecretKey>,
 }
 
-impl TryFrom<Written> for SecretRef {
+impl TryFrom<SecretRefForms> for SecretRef {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
-        match written {
-            Written { secret_key_ref: Some(secret_key_ref), name: None, key: None } => {
+    fn try_from(forms: SecretRefForms) -> Result<Self, String> {
+        match forms {
+            SecretRefForms { secret_key_ref: Some(secret_key_ref), name: None, key: None } => {
                 Ok(Self::Nested { secret_key_ref })
             }
-            Written { secret_key_ref: None, name: Some(name), key: Some(key) } => {
+            SecretRefForms { secret_key_ref: None, name: Some(name), key: Some(key) } => {
                 Ok(Self::Flat(SecretKey { name, key }))
             }
-            Written { secret_key_ref: Some(_), .. } => Err(format!("secret reference in both forms: {FORMS}")),
-            Written { name: Some(_), key: None, .. } => Err(format!("secret reference without key: {FORMS}")),
-            Written { name: None, key: Some(_), .. } => Err(format!("secret reference without name: {FORMS}")),
-            Written { name: None, key: None, .. } => Err(format!("empty secret reference: {FORMS}")),
+            SecretRefForms { secret_key_ref: Some(_), .. } => Err(format!("secret reference in both forms: {FORMS}")),
+            SecretRefForms { name: Some(_), key: None, .. } => Err(format!("secret reference without key: {FORMS}")),
+            SecretRefForms { name: None, key: Some(_), .. } => Err(format!("secret reference without name: {FORMS}")),
+            SecretRefForms { name: None, key: None, .. } => Err(format!("empty secret reference: {FORMS}")),
         }
     }
 }
@@ -86,7 +86,7 @@ impl JsonSchema for SecretRef {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = Written::json_schema(generator);
+        let mut schema = SecretRefForms::json_schema(generator);
         let forms = json!([{ "required": ["name", "key"] }, { "required": ["secretKeyRef"] }]);
         schema.insert("oneOf".to_owned(), forms);
         schema
@@ -95,7 +95,7 @@ impl JsonSchema for SecretRef {
 
 /// The schema with a CEL rule, which has a clearer message than `oneOf`.
 pub(super) fn with_rule(generator: &mut SchemaGenerator) -> Schema {
-    let mut schema = Written::json_schema(generator);
+    let mut schema = SecretRefForms::json_schema(generator);
     let rule = "has(self.secretKeyRef) ? !has(self.name) && !has(self.key) : has(self.name) && has(self.key)";
     schema.insert("x-kubernetes-validations".to_owned(), json!([{ "rule": rule, "message": FORMS }]));
     schema
