@@ -1,19 +1,19 @@
-//! One field of a spec and what it changes. `xtask check` makes pages of such rows.
-//! Comes in: nothing; goes out: the form of the tables, which each family fills.
+//! A row of the tables of fields: one field of a spec and its effect. `xtask check` generates pages from the tables.
 
 pub struct Row {
-    /// Without `spec.` in front. `[]` is an entry of a list, `{}` a value under a name of the user's choice.
+    /// Path without `spec.`. `[]` is an entry of a list, `{}` a value of a map.
     pub field: &'static str,
-    /// The rest of the spec, in YAML, as the family's test reads it.
+    /// The rest of the spec in YAML, in the form that the test of the API parses.
     pub around: &'static str,
     pub set: &'static str,
     pub changed: &'static str,
     pub effect: &'static str,
-    /// What differs, and where the field cannot be left out, that it cannot.
+    /// The objects that change, and whether the field is required.
     pub shown: &'static str,
 }
 
-/// Fields of Kubernetes' own types, which are handled alike: where they begin, what they change, and where it shows.
+/// Fields of Kubernetes' own types that share a row: the prefix of their paths, their effect, and the objects that
+/// change.
 pub type Copied = (&'static str, &'static str, &'static str);
 
 pub const fn row(
