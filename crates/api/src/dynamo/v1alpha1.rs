@@ -160,7 +160,7 @@ pub struct DeploymentOverrides {
 pub struct DynamoGraphDeploymentRequestStatus {
     /// State of the request. Ready: the graph is generated or, if `autoApply` is true, it serves.
     #[schemars(extend("default" = "Initializing"))]
-    pub state: State,
+    pub state: RequestState,
 
     /// Engine, as an earlier operator wrote it. Steersman does not set this field.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,7 +192,7 @@ pub struct DynamoGraphDeploymentRequestStatus {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-pub enum State {
+pub enum RequestState {
     Initializing,
     Pending,
     Profiling,

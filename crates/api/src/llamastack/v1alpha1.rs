@@ -46,7 +46,7 @@ pub struct LlamaStackDistributionSpec {
     #[schemars(extend("default" = 1))]
     pub replicas: Option<i32>,
     /// Distribution, container, storage and scaling of the server.
-    pub server: Server,
+    pub server: ServerSpec,
     /// Network access to the server. If absent, the server is not exposed outside the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
@@ -55,9 +55,9 @@ pub struct LlamaStackDistributionSpec {
 /// One Llama Stack server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Server {
+pub struct ServerSpec {
     /// Distribution of Llama Stack to run. Set `name` or `image`, not both.
-    pub distribution: Distribution,
+    pub distribution: DistributionType,
     /// Container of the server. If absent, name, port and resources have their defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_spec: Option<ContainerSpec>,
@@ -100,7 +100,7 @@ pub struct Server {
     validation = (rules::NAME_EXCLUDES_IMAGE, "Only one of name or image can be specified")
 )]
 #[serde(rename_all = "camelCase")]
-pub struct Distribution {
+pub struct DistributionType {
     /// Distribution that the operator knows, such as `starter`. `status.distributionConfig.availableDistributions`
     /// lists all with their images.
     #[serde(default, skip_serializing_if = "Option::is_none")]

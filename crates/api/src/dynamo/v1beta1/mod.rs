@@ -81,7 +81,7 @@ pub struct DynamoGraphDeploymentRequestSpec {
 
     /// Load to optimize for. If absent, the profiler's defaults apply.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub workload: Option<Workload>,
+    pub workload: Option<WorkloadSpec>,
 
     /// Latency targets. If absent, the profiler's defaults apply.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,7 +205,7 @@ pub enum GpuSku {
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Workload {
+pub struct WorkloadSpec {
     /// Number of tokens in a typical prompt. Default: 4000.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = 4000))]

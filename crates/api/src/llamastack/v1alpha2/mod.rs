@@ -64,7 +64,7 @@ pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 #[serde(rename_all = "camelCase")]
 pub struct LlamaStackDistributionSpec {
     /// Distribution of Llama Stack to run. Set either `name` or `image`.
-    pub distribution: Distribution,
+    pub distribution: DistributionSpec,
     /// Providers of the server, by API. They come before the distribution's providers and replace those with the same
     /// id; the others stay. With the annotation `steersman.dev/provider-merge: replace`, they replace all of the
     /// distribution's providers of the API. Excludes `overrideConfig`.
@@ -110,7 +110,7 @@ pub struct LlamaStackDistributionSpec {
     validation = (rules::NAME_OR_IMAGE, "one of name or image must be specified")
 )]
 #[serde(rename_all = "camelCase")]
-pub struct Distribution {
+pub struct DistributionSpec {
     /// Distribution that the operator knows, such as `starter`: an image with a base configuration.
     /// `status.distributionConfig.availableDistributions` lists all with their images.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -106,9 +106,9 @@ impl ExposeForm {
 
 impl<'de> Deserialize<'de> for ExposeForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Forms;
+        struct ExposeVisitor;
 
-        impl<'de> Visitor<'de> for Forms {
+        impl<'de> Visitor<'de> for ExposeVisitor {
             type Value = ExposeForm;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for ExposeForm {
             }
         }
 
-        deserializer.deserialize_any(Forms)
+        deserializer.deserialize_any(ExposeVisitor)
     }
 }
 

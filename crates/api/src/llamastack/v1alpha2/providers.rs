@@ -91,9 +91,9 @@ impl ProviderForm {
 
 impl<'de> Deserialize<'de> for ProviderForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Forms;
+        struct ProviderVisitor;
 
-        impl<'de> Visitor<'de> for Forms {
+        impl<'de> Visitor<'de> for ProviderVisitor {
             type Value = ProviderForm;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for ProviderForm {
             }
         }
 
-        deserializer.deserialize_any(Forms)
+        deserializer.deserialize_any(ProviderVisitor)
     }
 }
 

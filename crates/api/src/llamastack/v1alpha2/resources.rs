@@ -78,9 +78,9 @@ impl ModelForm {
 
 impl<'de> Deserialize<'de> for ModelForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Forms;
+        struct ModelVisitor;
 
-        impl<'de> Visitor<'de> for Forms {
+        impl<'de> Visitor<'de> for ModelVisitor {
             type Value = ModelForm;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for ModelForm {
             }
         }
 
-        deserializer.deserialize_any(Forms)
+        deserializer.deserialize_any(ModelVisitor)
     }
 }
 
