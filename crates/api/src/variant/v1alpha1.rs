@@ -201,7 +201,7 @@ pub struct VariantAutoscalingStatus {
     pub desired_optimized_alloc: Option<DesiredOptimizedAlloc>,
     /// Explanation of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decision: Option<DecisionStory>,
+    pub decision: Option<DecisionStatus>,
     /// Whether the decision is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actuation: Option<Actuation>,
@@ -276,7 +276,7 @@ pub struct LastUpdate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[serde(rename_all = "camelCase")]
-pub struct DecisionStory {
+pub struct DecisionStatus {
     /// Time at which this explanation was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
