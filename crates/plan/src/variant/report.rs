@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_api::variant::v1alpha1::{
-    Actuation, CurrentAlloc, DecisionStory, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
+    Actuation, CurrentAlloc, DecisionStatus, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
 };
 use steersman_reconcile::{Lookup, Severity};
 
@@ -61,7 +61,7 @@ pub fn report(
         Some(known) if status.conditions == stored.conditions => known.clone(),
         // The conditions changed, so the status is written in any case: with current factors and figures, but with the
         // wanted number that the conditions name.
-        Some(known) => DecisionStory { wanted: known.wanted, ..fresh },
+        Some(known) => DecisionStatus { wanted: known.wanted, ..fresh },
         None => fresh,
     });
     status.config_faults = faults(variant).take(MAX_STORED_FAULTS).map(ConfigFinding::fault).collect();
@@ -130,7 +130,7 @@ fn forget(variant: &VariantSeen, decision: &Decision, kept: &mut Vec<Condition>)
     }
 }
 
-fn statements(variant: &VariantSeen, decision: &Decision, story: &DecisionStory) -> Vec<Statement> {
+fn statements(variant: &VariantSeen, decision: &Decision, story: &DecisionStatus) -> Vec<Statement> {
     let (conflict, ready) = match &decision.conflict {
         None => (None, None),
         Some(won @ Conflict::Won { .. }) => {
@@ -268,7 +268,7 @@ fn apart(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
 }
 
 /// The wanted number is that of `status.decision`, so that both agree.
-fn optimization(decision: &Decision, told: &DecisionStory) -> Statement {
+fn optimization(decision: &Decision, told: &DecisionStatus) -> Statement {
     let replicas = decision.replicas.unwrap_or_default();
     let story = &decision.story;
     let limited = |limits: &str| match told.wanted {

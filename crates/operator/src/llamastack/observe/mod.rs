@@ -188,7 +188,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileEr
 }
 
 /// The `spec.server` of v1alpha1, with the fields that conversion keeps in an annotation.
-fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError> {
+fn former_server(object: &DynamicObject) -> Result<v1alpha1::ServerSpec, DecodeError> {
     let strange = |cause: String| DecodeError { path: path!(spec), cause };
     let value = serde_json::to_value(object).map_err(|error| strange(error.to_string()))?;
     let former = convert(value, &format!("{}/{FORMER}", Family::Llsd.group()));

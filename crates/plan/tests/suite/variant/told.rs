@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde_json::json;
-use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
+use steersman_api::variant::v1alpha1::{DecisionStatus, VariantAutoscalingStatus};
 use steersman_plan::variant::{FactorCode, Seen, Silence, plan};
 use steersman_reconcile::Lookup;
 
@@ -14,7 +14,7 @@ fn status(seen: &Seen) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
 }
 
-fn story(seen: &Seen) -> DecisionStory {
+fn story(seen: &Seen) -> DecisionStatus {
     status(seen).decision.clone().unwrap()
 }
 
