@@ -1,9 +1,9 @@
-//! Generates the pages that list the effect of each field of a spec. The tables are those of the tests in `crates/plan`,
-//! which check them against every field of the schemas.
+//! Generates docs/llamastack-fields.md and docs/dynamo-fields.md, the effect of each field of a spec. The tables are
+//! those that tests of the plan compare with the schemas and with the written objects.
 
 macro_rules! table {
     ($name:ident, $path:literal) => {
-        #[allow(dead_code, reason = "the tests use more of the table than the pages do")]
+        #[allow(dead_code, reason = "only the tests set and change fields")]
         #[path = $path]
         mod $name;
     };
@@ -21,14 +21,14 @@ const LLAMASTACK: &str = "\
 
 # Fields of a LlamaStackDistribution
 
-The effect of each field of `spec` in `llamastack.io/v1alpha2`. A test sets, changes and removes every field of the schema and
-compares the objects that the operator then writes with this page; it fails for a field without an effect.
+Effect of each field of `spec` in `llamastack.io/v1alpha2`. A test sets, changes and removes every field of the schema and
+compares the objects that the operator writes with this page. A field without effect fails the test.
 
-*Shown by* lists the objects that differ. *Refused without*: the field is required if its parent is set; the API server or the
-admission webhook reports it. If a field has no effect, the condition `SpecAccepted` names it and the reason: `telemetry` for
+*Shown by* lists the objects that change. *Refused without* means that the API server or admission rejects an object that has the
+fields around this one and not the field itself. Condition `SpecAccepted` reports fields without effect, such as `telemetry` for
 servers since 0.3, storage fields of another type, fields of Kubernetes' types that are newer than this version, and the size of
-a claim that already exists. On clusters with OpenShift's Routes, a Route replaces the Ingress
-([ADR 0009](adr/0009-routes.md)).
+an existing claim. `externalProviders` has no effect together with `overrideConfig`, which is not reported yet. On OpenShift, a
+Route replaces the Ingress ([ADR 0009](adr/0009-routes.md)).
 
 ";
 
@@ -37,67 +37,69 @@ const DYNAMO: &str = "\
 
 # Fields of a DynamoGraphDeploymentRequest
 
-The effect of each field of `spec`. A test sets, changes and removes every field of the schema and compares the objects that the
-operator then writes with this page; it fails for a field without an effect.
+Effect of each field of `spec`. A test sets, changes and removes every field of the schema and compares the objects that the
+operator writes with this page. A field without effect fails the test.
 
-*Shown by* lists the parts that differ: `profiler` is the spec that the profiler gets as `--config`, `Job` the rest of the
-profiling Job, `graph` the DynamoGraphDeployment, `condition` the message of `SpecAccepted`, which names each field without an
-effect. *Refused without*: the API server requires the field.
+*Shown by* lists the objects that change: `profiler` is the spec that the profiler gets as `--config`, `Job` the rest of the
+profiling Job, `graph` the DynamoGraphDeployment, and `condition` the message of `SpecAccepted`, which lists fields without
+effect. *Refused without* means that the API server rejects an object without the field.
 
 ";
 
 const JOB: &str = "
-The profiling Job takes only these fields from `overrides.profilingJob`. A field that is not listed follows the longest listed
-path above it. `template.spec.containers` is required and may be empty.
+The profiling Job uses these fields of `overrides.profilingJob` and ignores all others. The longest matching path counts and
+includes all fields below it. `template.spec.containers` is required and may be empty.
 
 ";
 
-const EARLIER: &str = "
+const V1ALPHA1: &str = "
 ## v1alpha1
 
-Objects of v1alpha1 are stored as v1beta1. Fields that do not exist there are stored in annotations and restored on conversion.
+Objects of v1alpha1 are stored as v1beta1. Fields that v1beta1 does not have are preserved in annotations and restored for
+readers of v1alpha1. An effect *as `x`* is that of field `x` in v1beta1.
 
 ";
 
-/// The page on LlamaStackDistribution.
+/// The page on fields of a LlamaStackDistribution.
 pub fn llamastack() -> String {
     use llamastack_table::{APIS, COPIED, EXTERNAL, ROWS};
     let mut page = LLAMASTACK.to_owned();
-    for ((mark, names), form) in [(APIS, ", each with one entry or a list of them (`<api>[]`)"), (EXTERNAL, "")] {
+    for ((placeholder, names), form) in [(APIS, ", each with one entry or a list of them (`<api>[]`)"), (EXTERNAL, "")]
+    {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        page.push_str(&format!("- `{mark}` is one of {}{form}\n", names.join(", ")));
+        page.push_str(&format!("- `{placeholder}` is one of {}{form}\n", names.join(", ")));
     }
     page.push('\n');
     rows(&mut page, ROWS);
-    page.push_str("\nTypes of Kubernetes are copied unchanged, with all of their fields:\n\n");
+    page.push_str("\nFields with Kubernetes' own types are copied unchanged, with all fields below them:\n\n");
     copied(&mut page, &COPIED, "");
     page
 }
 
-/// The page on DynamoGraphDeploymentRequest.
+/// The page on fields of a DynamoGraphDeploymentRequest.
 pub fn dynamo() -> String {
     let mut page = format!("{DYNAMO}## v1beta1\n\n");
     rows(&mut page, dynamo_table::ROWS);
     page.push_str(JOB);
     copied(&mut page, dynamo_table::JOB, "overrides.profilingJob.");
-    page.push_str(EARLIER);
+    page.push_str(V1ALPHA1);
     rows(&mut page, dynamo_alpha::ROWS);
-    page.push_str("\nTypes of Kubernetes are copied unchanged, with all of their fields:\n\n");
+    page.push_str("\nFields with Kubernetes' own types are copied unchanged, with all fields below them:\n\n");
     copied(&mut page, dynamo_alpha::COPIED, "");
     page
 }
 
 fn rows(page: &mut String, rows: &[Row]) {
-    page.push_str("| field | for example | what it changes | shown by |\n|---|---|---|---|\n");
+    page.push_str("| field | example | effect | shown by |\n|---|---|---|---|\n");
     for row in rows {
         page.push_str(&format!("| `{}` | `{}` | {} | {} |\n", row.field, row.set, row.effect, row.shown));
     }
 }
 
-fn copied(page: &mut String, types: &[Copied], whole: &str) {
-    page.push_str("| field | what it changes | shown by |\n|---|---|---|\n");
+fn copied(page: &mut String, types: &[Copied], prefix: &str) {
+    page.push_str("| field | effect | shown by |\n|---|---|---|\n");
     for (field, effect, shown) in types {
-        let field = field.strip_prefix(whole).map_or_else(|| "…".to_owned(), |field| format!("`{field}`"));
+        let field = field.strip_prefix(prefix).map_or_else(|| "…".to_owned(), |field| format!("`{field}`"));
         page.push_str(&format!("| {field} | {effect} | {shown} |\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! Converts objects between the versions of a family, even the partial objects that server-side apply sends.
+//! Converts objects between the versions of an API, even the partial objects that server-side apply sends.
 
 pub(crate) mod tree;
 
@@ -9,8 +9,8 @@ use crate::{Family, dynamo, llamastack};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
     pub object: Value,
-    /// Fields of the source version whose value could not be kept, each with the reason: `spec.x: reason`. A field that an
-    /// earlier conversion kept in an annotation and this one could not restore is listed under that annotation.
+    /// Fields of the source version whose value was lost, each with the reason: `spec.x: reason`. A field that an
+    /// earlier conversion preserved in an annotation and that could not be restored is listed under that annotation.
     pub lost: Vec<String>,
 }
 
@@ -18,30 +18,30 @@ pub struct Converted {
 pub enum ConvertError {
     #[error("the object to convert is not a JSON object with apiVersion and kind")]
     NotAnObject,
-    #[error("there is no conversion for {kind} of {api_version}; Steersman converts {}", known())]
+    #[error("there is no conversion for {kind} of {api_version}; Steersman converts {}", converted_kinds())]
     UnknownKind { api_version: String, kind: String },
     #[error("{kind} has no version {version:?}; its versions are {}", versions.join(", "))]
     UnknownVersion { kind: &'static str, version: String, versions: &'static [&'static str] },
-    /// A value of a type that the schema does not allow, which conversion would lose.
+    /// The value has a type that the schema does not allow, and conversion would lose it.
     #[error("{path}: {problem}")]
     Unreadable { path: String, problem: String },
 }
 
-/// A field of both the storage version and another one.
+/// A field that the storage version and another version have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedField {
-    pub stored: StoredPlace,
-    /// Path below `spec` of the other version.
+    pub stored: StoredLocation,
+    /// Path below `spec` in the other version.
     pub written: &'static [&'static str],
-    /// Fields inside this one have the same names in both versions.
+    /// Whether the fields inside have the same names in both versions.
     pub with_content: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoredPlace {
+pub enum StoredLocation {
     /// Path below `spec`.
     Spec(&'static [&'static str]),
-    /// Annotation of a field that the storage version does not have.
+    /// Annotation with a field that the storage version does not have.
     Annotation(&'static str),
 }
 
@@ -59,8 +59,8 @@ pub fn shared_fields(family: Family, version: &str) -> Vec<SharedField> {
 
 /// Converts one object to `to`, an apiVersion such as `llamastack.io/v1alpha2`.
 pub fn convert(object: Value, to: &str) -> Result<Converted, ConvertError> {
-    let word = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
-    let (Some(api_version), Some(kind)) = (word("apiVersion"), word("kind")) else {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
+    let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
         return Err(ConvertError::NotAnObject);
     };
     let family = Family::ALL.into_iter().find(|family| {
@@ -81,10 +81,10 @@ pub fn convert(object: Value, to: &str) -> Result<Converted, ConvertError> {
     }
 }
 
-/// Converts one object for a conversion review. The API server refuses an answer without metadata, but sends objects without
-/// metadata when a client of server-side apply gives up all its fields in another version. It reads labels and annotations of
-/// the answer only, so that an empty map changes nothing.
-pub fn answer(object: Value, to: &str) -> Result<Converted, ConvertError> {
+/// Converts one object for a conversion review. The API server rejects a response without metadata, but sends objects
+/// without metadata when a client of server-side apply gives up all its fields in another version. It reads only labels
+/// and annotations of the response, so that an empty map changes nothing.
+pub fn convert_for_review(object: Value, to: &str) -> Result<Converted, ConvertError> {
     let mut converted = convert(object, to)?;
     if let Value::Object(object) = &mut converted.object {
         object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -93,18 +93,18 @@ pub fn answer(object: Value, to: &str) -> Result<Converted, ConvertError> {
 }
 
 fn version(family: Family, api_version: &str) -> Result<&'static str, ConvertError> {
-    let known = family.served_versions();
+    let versions = family.served_versions();
     let found = api_version
         .split_once('/')
         .filter(|(group, _)| *group == family.group())
-        .and_then(|(_, version)| known.iter().find(|known| **known == version));
+        .and_then(|(_, version)| versions.iter().find(|known| **known == version));
     found.copied().ok_or_else(|| ConvertError::UnknownVersion {
         kind: family.kind(),
         version: api_version.to_owned(),
-        versions: known,
+        versions,
     })
 }
 
-fn known() -> String {
+fn converted_kinds() -> String {
     [Family::Dgdr, Family::Llsd].map(Family::kind).join(" and ")
 }

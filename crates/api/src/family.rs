@@ -1,21 +1,21 @@
-//! Group, kind, names and versions of each API family, for CRDs, RBAC, flags and messages.
+//! Group, kind, names and versions of each API, for CRDs, RBAC, flags and messages.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// An API that Steersman serves. Families are listed in this order everywhere.
+/// An API that Steersman serves. All lists have this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
-    /// `DynamoGraphDeploymentRequest`: serve this model within this SLA.
+    /// `DynamoGraphDeploymentRequest`: a request to serve a model within an SLA.
     Dgdr,
-    /// `DynamoGraphDeployment`: the graph of components that a request ends in.
+    /// `DynamoGraphDeployment`: the components that are generated for a request.
     Dgd,
     /// `LlamaStackDistribution`: a Llama Stack server with its providers.
     Llsd,
-    /// `VariantAutoscaling`: one variant of one model, sized with the whole fleet in view.
+    /// `VariantAutoscaling`: one variant of a served model, scaled together with the others.
     Va,
 }
 
@@ -48,7 +48,7 @@ impl Family {
         }
     }
 
-    /// Short name for `kubectl get`, which is also the name of the family's controller.
+    /// Short name for `kubectl get`, and name of the controller.
     pub const fn short_name(self) -> &'static str {
         match self {
             Self::Dgdr => "dgdr",
@@ -107,17 +107,17 @@ impl FromStr for Family {
     }
 }
 
-/// A Lease that an earlier operator of the same objects holds while it acts.
+/// The Lease that an earlier operator of the same objects holds while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LegacyLease {
     pub name: &'static str,
     /// Name of the operator for messages.
     pub operator: &'static str,
-    /// Families whose objects that operator writes.
+    /// APIs of the objects that the operator writes.
     pub families: &'static [Family],
 }
 
-/// Leases of earlier operators. Their namespaces are not known: the installer of each operator chose it.
+/// Leases of earlier operators. Their namespaces are unknown: users choose them at installation.
 pub const LEGACY_LEASES: [LegacyLease; 4] = [
     LegacyLease {
         name: "dynamo.nvidia.com",

@@ -1,4 +1,4 @@
-//! The API types of all families: schemas, versions and conversion, without a client, a clock or the environment.
+//! The API types: schemas, versions and conversion, without a client, a clock or the environment.
 
 pub mod convert;
 pub mod crds;

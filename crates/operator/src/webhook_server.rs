@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steersman_api::Family;
-use steersman_api::convert::answer;
+use steersman_api::convert::convert_for_review;
 use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
 use steersman_runtime::client::Server;
 use steersman_runtime::leader::Fence;
@@ -26,8 +26,8 @@ use crate::webhooks::admission::{Handler, Handlers, Response, handler};
 use crate::webhooks::endpoint::Reach;
 use crate::webhooks::{dynamo, llamastack, routes};
 
-/// Time to serve on after readiness is withdrawn: API servers learn of it with a delay, and a failed conversion is a failed
-/// read.
+/// Time to serve on after readiness is withdrawn: API servers learn of it with a delay, and a failed conversion is a
+/// failed read.
 const LINGER_TIME: Duration = Duration::from_secs(3);
 
 /// Time for responses in progress to finish at shutdown.
@@ -49,7 +49,8 @@ pub enum CertificateSource {
     Files { folder: PathBuf, served: Arc<ServedCertificate>, readiness: Readiness },
 }
 
-/// Starts the listener if webhooks are on. Handshakes succeed once [`CertificateSource::follow`] has found a certificate.
+/// Starts the listener if webhooks are on. Handshakes succeed once [`CertificateSource::follow`] has found a
+/// certificate.
 pub fn start(
     settings: &Settings,
     server: &Server,
@@ -62,8 +63,13 @@ pub fn start(
         return Ok((Listener { serving: None, leaving }, CertificateSource::Off));
     }
     let served = Arc::new(ServedCertificate::default());
-    let routes =
-        routes(answer, handlers(settings, server), metrics.clone(), families.requests.clone(), leaving.clone());
+    let routes = routes(
+        convert_for_review,
+        handlers(settings, server),
+        metrics.clone(),
+        families.requests.clone(),
+        leaving.clone(),
+    );
     let serving = serve::start("webhook", args.address, Transport::Resolved(served.clone()), routes)?;
     let source = match &args.certificate_directory {
         Some(folder) => {
@@ -80,7 +86,8 @@ pub fn start(
     Ok((Listener { serving: Some(serving), leaving }, source))
 }
 
-/// The handlers of all families. A webhook configuration may outlive its controller: it then accepts objects, with a warning.
+/// The handlers of all families. A webhook configuration may outlive its controller: it then accepts objects, with a
+/// warning.
 fn handlers(settings: &Settings, server: &Server) -> Handlers {
     let running = settings.controllers();
     let validator = |family: Family| match family {

@@ -1,7 +1,7 @@
 //! Field paths in the API version of an object's author, from the conversion tables.
 
 use steersman_api::Family;
-use steersman_api::convert::{StoredPlace, shared_fields};
+use steersman_api::convert::{StoredLocation, shared_fields};
 use steersman_reconcile::{FieldNames, MovedField, path};
 
 /// Paths for objects written in `version`. An unknown version counts as the stored one.
@@ -11,8 +11,8 @@ pub fn field_names(family: Family, version: &str) -> FieldNames {
         .into_iter()
         .map(|field| MovedField {
             stored: match field.stored {
-                StoredPlace::Spec(fields) => below_spec(fields),
-                StoredPlace::Annotation(key) => path!(metadata.annotations).key(key),
+                StoredLocation::Spec(fields) => below_spec(fields),
+                StoredLocation::Annotation(key) => path!(metadata.annotations).key(key),
             },
             written: below_spec(field.written),
             with_content: field.with_content,

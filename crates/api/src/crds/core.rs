@@ -17,11 +17,12 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const CONDITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
 
-/// Types whose OpenAPI lacks keys that a CRD needs, or has fields that it must not have. They are not in the stored file.
+/// Types whose OpenAPI lacks keys that a CRD needs, or has fields that it must not have. They are not in the stored
+/// file.
 pub const WRITTEN_BY_HAND: [&str; 4] = [QUANTITY, INT_OR_STRING, OBJECT_META, CONDITION];
 
-/// Deepest nesting: the deepest of Kubernetes' types has about twenty levels.
-const DEEPEST: usize = 64;
+/// Limit of nested definitions. Kubernetes' types have about twenty levels.
+const MAX_DEPTH: usize = 64;
 
 pub struct Definitions(BTreeMap<String, Value>);
 
@@ -38,7 +39,7 @@ impl Definitions {
         // The node is resolved before its subschemas: a definition may contain references.
         while let Some(name) = take_reference(&mut schema) {
             depth += 1;
-            if depth > DEEPEST {
+            if depth > MAX_DEPTH {
                 return Err(CrdError::Recursive(name));
             }
             schema = merged(self.definition(&name)?, schema);
@@ -99,8 +100,8 @@ fn quantity() -> Value {
     merged(int_or_string(), json!({ "pattern": pattern }))
 }
 
-/// The metadata of a template. All fields would let users set those of the API server; none, as in some Go CRDs, would
-/// silently drop the user's labels.
+/// The metadata of a template. A schema with all fields would let users set those of the API server; one without
+/// fields, as in some Go CRDs, would silently drop the user's labels.
 fn object_meta() -> Value {
     let text = || json!({ "type": "string" });
     let map = || json!({ "type": "object", "additionalProperties": text() });
@@ -170,7 +171,7 @@ mod tests {
             "a.Tree": { "properties": { "child": { "$ref": "a.Tree" } } },
         }));
         let error = |name: &str| definitions.resolve(json!({ CORE: name })).unwrap_err().to_string();
-        assert!(error("a.Missing").contains("does not hold a.Missing; write it anew with STEERSMAN_WRITE=1"));
+        assert!(error("a.Missing").contains("has no definition a.Missing; generate the file with STEERSMAN_WRITE=1"));
         for name in ["a.Loop", "a.Tree"] {
             assert!(error(name).starts_with(&format!("the definition {name} contains itself")), "{}", error(name));
         }

@@ -1,4 +1,4 @@
-//! Builds the CustomResourceDefinitions of all families. The output is deterministic.
+//! Builds the CustomResourceDefinitions of all APIs. The output is deterministic.
 
 mod core;
 mod schema;
@@ -22,8 +22,7 @@ pub const FAMILIES: [Family; 3] = [Family::Dgdr, Family::Llsd, Family::Va];
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The conversion webhook. Without one, objects can be read in each version, but only in the fields that both versions
-    /// share.
+    /// The conversion webhook. Without one, an object in another version has only the fields with the same names.
     pub conversion: Option<WebhookClientConfig>,
 }
 
@@ -32,19 +31,19 @@ pub enum CrdError {
     #[error("there is no CRD for {0} in this version of Steersman")]
     NotShipped(Family),
     #[error(
-        "crates/api/schemas/core.json does not hold {0}; \
-         write it anew with STEERSMAN_WRITE=1 cargo test -p steersman core_schema"
+        "crates/api/schemas/core.json has no definition {0}; \
+         generate the file with STEERSMAN_WRITE=1 cargo test -p steersman core_schema"
     )]
     UnknownDefinition(String),
-    #[error("the definition {0} contains itself, which no structural schema can say")]
+    #[error("the definition {0} contains itself, which a structural schema cannot express")]
     Recursive(String),
-    #[error("crates/api/schemas/core.json is not as it was generated: {0}")]
+    #[error("cannot parse crates/api/schemas/core.json: {0}")]
     Definitions(serde_json::Error),
-    #[error("the schema of {crd} {version} is not one that a CRD can hold: {source}")]
+    #[error("the schema of {crd} {version} is not valid in a CRD: {source}")]
     Schema { crd: &'static str, version: String, source: serde_json::Error },
-    #[error("the versions of {family} do not make one CRD: {source}")]
+    #[error("cannot merge the versions of {family} into one CRD: {source}")]
     Merge { family: Family, source: kube_core::crd::MergeError },
-    #[error("cannot write {crd} as JSON: {source}")]
+    #[error("cannot serialize {crd} as JSON: {source}")]
     Manifest { crd: String, source: serde_json::Error },
 }
 
@@ -53,7 +52,7 @@ pub fn all(options: &Options) -> Result<Vec<CustomResourceDefinition>, CrdError>
 }
 
 pub fn crd(family: Family, options: &Options) -> Result<CustomResourceDefinition, CrdError> {
-    let versions = versions(family)?.into_iter().map(Version::build).collect::<Result<Vec<_>, _>>()?;
+    let versions = versions(family)?.into_iter().map(VersionSchema::build).collect::<Result<Vec<_>, _>>()?;
     let mut crd =
         merge_crds(versions, family.storage_version()).map_err(|source| CrdError::Merge { family, source })?;
     // The default of the API server is set here, so that the stored CRD equals ours.
@@ -93,23 +92,23 @@ fn conversion(family: Family, options: &Options) -> CustomResourceConversion {
     }
 }
 
-/// A version of a family, with its derived schema.
-struct Version {
+/// A version of an API with its derived schema.
+struct VersionSchema {
     crd: fn() -> CustomResourceDefinition,
     schema: fn() -> Value,
     name: &'static str,
-    spec: Spec,
+    spec: SpecPresence,
 }
 
 /// Whether an object must have a `spec`, as in the CRD of the project that published the API.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Spec {
+enum SpecPresence {
     Required,
     Optional,
 }
 
-impl Version {
-    fn of<K: CustomResourceExt + JsonSchema>(spec: Spec) -> Self {
+impl VersionSchema {
+    fn of<K: CustomResourceExt + JsonSchema>(spec: SpecPresence) -> Self {
         Self { crd: K::crd, schema: schema::generate::<K>, name: K::crd_name(), spec }
     }
 
@@ -119,7 +118,7 @@ impl Version {
         for version in &mut crd.spec.versions {
             let mut schema = definitions.resolve((self.schema)())?;
             schema::tidy(&mut schema);
-            schema::complete_root(&mut schema, self.spec == Spec::Required);
+            schema::complete_root(&mut schema, self.spec == SpecPresence::Required);
             let schema = serde_json::from_value(schema).map_err(|source| CrdError::Schema {
                 crd: self.name,
                 version: version.name.clone(),
@@ -132,17 +131,17 @@ impl Version {
 }
 
 /// The versions in the order of [`Family::served_versions`].
-fn versions(family: Family) -> Result<Vec<Version>, CrdError> {
+fn versions(family: Family) -> Result<Vec<VersionSchema>, CrdError> {
     Ok(match family {
         Family::Dgdr => vec![
-            Version::of::<dynamo::v1alpha1::DynamoGraphDeploymentRequest>(Spec::Optional),
-            Version::of::<dynamo::v1beta1::DynamoGraphDeploymentRequest>(Spec::Optional),
+            VersionSchema::of::<dynamo::v1alpha1::DynamoGraphDeploymentRequest>(SpecPresence::Optional),
+            VersionSchema::of::<dynamo::v1beta1::DynamoGraphDeploymentRequest>(SpecPresence::Optional),
         ],
         Family::Llsd => vec![
-            Version::of::<llamastack::v1alpha1::LlamaStackDistribution>(Spec::Required),
-            Version::of::<llamastack::v1alpha2::LlamaStackDistribution>(Spec::Required),
+            VersionSchema::of::<llamastack::v1alpha1::LlamaStackDistribution>(SpecPresence::Required),
+            VersionSchema::of::<llamastack::v1alpha2::LlamaStackDistribution>(SpecPresence::Required),
         ],
-        Family::Va => vec![Version::of::<variant::v1alpha1::VariantAutoscaling>(Spec::Optional)],
+        Family::Va => vec![VersionSchema::of::<variant::v1alpha1::VariantAutoscaling>(SpecPresence::Optional)],
         Family::Dgd => return Err(CrdError::NotShipped(family)),
     })
 }

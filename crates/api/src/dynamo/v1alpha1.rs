@@ -1,4 +1,4 @@
-//! `nvidia.com/v1alpha1`, deprecated and still served; controllers read its conversion to v1beta1.
+//! `nvidia.com/v1alpha1`, which is deprecated and still served. Controllers read objects as v1beta1.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,7 @@ use serde_with_macros::skip_serializing_none;
 
 use crate::meta::schema;
 
-/// What to serve and how to profile it. In v1beta1 most of what `profilingConfig.config` holds here has fields of its
-/// own.
+/// Model to serve and settings of the profiling Job. v1beta1 has separate fields for most of `profilingConfig.config`.
 #[skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
@@ -20,8 +19,8 @@ use crate::meta::schema;
     group = "nvidia.com",
     version = "v1alpha1",
     kind = "DynamoGraphDeploymentRequest",
-    doc = "Asks for a model to be served within an SLA, in the deprecated first version of the API. It is kept as \
-           v1beta1, where new requests should be written; each version can be read in the other.",
+    doc = "A request to serve a model within an SLA. This version is deprecated: write new requests in v1beta1. Objects are \
+           stored in v1beta1 and can be read in both versions.",
     plural = "dynamographdeploymentrequests",
     shortname = "dgdr",
     namespaced,
@@ -39,36 +38,35 @@ use crate::meta::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DynamoGraphDeploymentRequestSpec {
-    /// The model to serve: an id on Hugging Face, or a name that the backend can resolve.
+    /// Model to serve: a Hugging Face id, or a name that the backend can resolve.
     pub model: String,
 
-    /// The engine that is profiled and deployed; `auto` leaves the choice to the profiler. Has no default in this
-    /// version.
+    /// Engine to profile and deploy. With `auto`, the profiler chooses one.
     pub backend: Backend,
 
-    /// Whether the graph gets simulated workers, which need no GPU, in place of real ones. Default false.
+    /// True gives the graph simulated workers, which need no GPUs, instead of real ones. Default: false.
     #[schemars(extend("default" = false))]
     pub use_mocker: Option<bool>,
 
-    /// How the profiling Job runs and what it searches for.
+    /// Settings of the profiling Job and of the profiler.
     pub profiling_config: ProfilingConfig,
 
-    /// Version of the Dynamo runtime, `MAJOR.MINOR.PATCH`, for all components of the generated graph that do not name
-    /// their own. If absent, the tag of the profiler's image says it.
+    /// Version of the Dynamo runtime, `MAJOR.MINOR.PATCH`, for all components of the generated graph without a version.
+    /// If absent, the version is the tag of `profilingConfig.profilerImage`.
     #[schemars(regex(pattern = r"^(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})$"))]
     pub runtime_version_override: Option<String>,
 
-    /// Deprecated and without effect: GPUs are discovered whenever the operator may look at nodes. Default true.
+    /// Deprecated, without effect. GPUs are always discovered if `hardware` of v1beta1 is incomplete. Default: true.
     #[schemars(extend("default" = true))]
     pub enable_gpu_discovery: Option<bool>,
 
-    /// Whether the generated graph is created without being asked again. Default false, unlike in v1beta1: the graph
-    /// then waits in the status for review.
+    /// True creates the generated graph. With false, the graph is only written to `status.generatedDeployment`.
+    /// Default: false, unlike in v1beta1.
     #[schemars(extend("default" = false))]
     pub auto_apply: Option<bool>,
 
-    /// Wishes for the created graph. All are kept, but only `workersImage` can have an effect; `overrides.dgd` of
-    /// v1beta1 changes name, labels and annotations of the graph.
+    /// Fields that are stored without effect, except `workersImage`; condition `SpecAccepted` lists them. Use
+    /// `overrides.dgd` of v1beta1 to change name, labels and annotations of the graph.
     pub deployment_overrides: Option<DeploymentOverrides>,
 }
 
@@ -85,45 +83,45 @@ pub enum Backend {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfilingConfig {
-    /// Settings of the profiler. Latencies and lengths under `sla`, the volume under `deployment.modelCache` and the
-    /// object `planner` are what v1beta1 has fields for; the rest is kept.
+    /// Settings of the profiler. `sla` (latencies and lengths), `deployment.modelCache` and `planner` have fields in
+    /// v1beta1. All other keys are stored without effect, and condition `SpecAccepted` lists them.
     #[serde(default)]
     #[schemars(schema_with = "schema::opaque")]
     pub config: Option<Map<String, Value>>,
 
-    /// A ConfigMap with a graph to begin with, mounted into the profiling container under `/config`. If absent, the
-    /// profiler brings its own.
+    /// ConfigMap with a base graph, mounted as `/config/disagg.yaml` into the profiling container. Current profilers do
+    /// not read this file, and condition `SpecAccepted` reports that. Use `overrides.dgd` of v1beta1 instead.
     pub config_map_ref: Option<ConfigMapKey>,
 
-    /// Image of the profiling container; becomes `image` in v1beta1.
+    /// Image of the profiling container: `image` in v1beta1.
     pub profiler_image: String,
 
-    /// Name of a PersistentVolumeClaim, in the namespace of the request, that keeps everything profiling writes. If
-    /// absent, only the results outlive the Job.
+    /// Name of a PersistentVolumeClaim in the namespace of the request, for all files of the profiler. If absent, only
+    /// the result is kept after the Job.
     #[serde(rename = "outputPVC")]
     pub output_pvc: Option<String>,
 
-    /// Requests and limits of the profiling container. If absent, the operator's own.
+    /// Requests and limits of the profiling container. If absent, it has none.
     #[serde(default)]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<Map<String, Value>>,
 
-    /// Taints that the profiling pod puts up with. If absent, none.
+    /// Tolerations of the profiling pod.
     #[serde(default)]
     #[schemars(schema_with = "schema::tolerations")]
     pub tolerations: Option<Vec<Map<String, Value>>>,
 
-    /// Labels that a node must have for the profiling pod. If absent, any node will do.
+    /// Node selector of the profiling pod.
     pub node_selector: Option<BTreeMap<String, String>>,
 }
 
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct ConfigMapKey {
-    /// Name of the ConfigMap, in the namespace of the request.
+    /// Name of the ConfigMap in the namespace of the request.
     pub name: String,
 
-    /// The key whose value is the file. Default `disagg.yaml`.
+    /// Key with the content of the file. Default: `disagg.yaml`.
     #[schemars(extend("default" = "disagg.yaml"))]
     pub key: Option<String>,
 }
@@ -132,56 +130,58 @@ pub struct ConfigMapKey {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentOverrides {
-    /// Kept without effect: the graph is called like the request with `-dgd` at the end.
+    /// Stored without effect: the name of the graph is that of the request with the suffix `-dgd`.
     pub name: Option<String>,
 
-    /// Kept without effect: the graph lives in the namespace of the request.
+    /// Stored without effect: the graph is in the namespace of the request.
     pub namespace: Option<String>,
 
-    /// Kept without effect.
+    /// Stored without effect.
     pub labels: Option<BTreeMap<String, String>>,
 
-    /// Kept without effect.
+    /// Stored without effect.
     pub annotations: Option<BTreeMap<String, String>>,
 
-    /// Image that takes the place of `profilingConfig.profilerImage` if that is empty; becomes `image` in v1beta1.
+    /// Image of the profiling container if `profilingConfig.profilerImage` is empty; otherwise stored without effect.
     pub workers_image: Option<String>,
 }
 
-/// How far the request has come. Written by the operator only.
+/// State of the request.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DynamoGraphDeploymentRequestStatus {
-    /// Where the request stands. Ready means that the graph is generated or, if it was to be applied, that it runs.
+    /// State of the request. Ready: the graph is generated or, if `autoApply` is true, it serves.
     #[schemars(extend("default" = "Initializing"))]
-    pub state: State,
+    pub state: RequestState,
 
-    /// The engine, for display.
+    /// Engine, as an earlier operator wrote it. Steersman does not set this field.
     pub backend: Option<String>,
 
-    /// The `metadata.generation` that this status speaks of.
+    /// The `metadata.generation` that this status is about.
     pub observed_generation: Option<i64>,
 
-    /// The single steps, as in v1beta1.
+    /// Conditions, as in v1beta1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
-    /// Where the profiler's data lies, as `configmap/` and a name. Absent until profiling has ended well.
+    /// ConfigMap with the profiler's data, as `configmap/NAME`, as an earlier operator wrote it. Steersman does not set
+    /// this field.
     pub profiling_results: Option<String>,
 
-    /// The generated DynamoGraphDeployment as a complete manifest. Absent until profiling has ended well.
+    /// Generated DynamoGraphDeployment as a complete manifest. Absent until profiling has succeeded.
     #[serde(default)]
     #[schemars(schema_with = "schema::embedded_object")]
     pub generated_deployment: Option<Map<String, Value>>,
 
-    /// The created graph. Absent while there is none.
+    /// The graph. Steersman sets only `name`; the other fields are those of an earlier operator. Absent until the graph
+    /// is generated.
     pub deployment: Option<Deployment>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-pub enum State {
+pub enum RequestState {
     Initializing,
     Pending,
     Profiling,
@@ -198,14 +198,14 @@ pub struct Deployment {
     /// Name of the graph.
     pub name: Option<String>,
 
-    /// Namespace of the graph, which is that of the request.
+    /// Namespace of the graph, as an earlier operator wrote it. It is that of the request.
     pub namespace: Option<String>,
 
-    /// How the graph itself does.
+    /// State of the graph, as an earlier operator wrote it.
     #[schemars(extend("default" = "initializing"))]
     pub state: DeploymentState,
 
-    /// Whether the operator has created the graph.
+    /// Whether an earlier operator created the graph.
     pub created: Option<bool>,
 }
 

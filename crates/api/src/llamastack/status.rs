@@ -1,4 +1,4 @@
-//! The parts of the status that both versions share.
+//! Types of the status that both versions have.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,7 @@ use serde_with_macros::skip_serializing_none;
 
 use crate::meta::schema;
 
-/// Where the object stands: `Pending` until the distribution is resolved, `Initializing` while the server starts, `Ready`
-/// once it answers, `Failed` when something has to be done first, `Terminating` while the object is being deleted.
+/// Summary of the object's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
     Pending,
@@ -21,55 +20,55 @@ pub enum Phase {
     Terminating,
 }
 
-/// Who runs here, in which version.
+/// Versions of the operator and of the server.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VersionInfo {
     /// Version of the operator that wrote this status.
     pub operator_version: Option<String>,
-    /// Version that the server reports of itself. The last known one stays while the server does not answer; absent until
-    /// it has answered once.
+    /// Version that the server reports. The last known version stays while the server does not respond.
     pub llama_stack_server_version: Option<String>,
-    /// When these versions were last written.
+    /// Time of the last change of any field of the status.
     #[schemars(schema_with = "schema::time")]
     pub last_updated: Option<Time>,
 }
 
-/// What the server serves, as it says itself.
+/// Distribution and providers of the server.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DistributionConfig {
-    /// Name of the distribution that runs, or `custom` where the object names an image.
+    /// Name of the distribution, or `custom` if the spec has an image.
     pub active_distribution: Option<String>,
-    /// Names of distributions that this operator knows, each with its image.
+    /// Distributions that the operator knows, with their images.
     pub available_distributions: Option<BTreeMap<String, String>>,
-    /// Providers that the running server has loaded, with their health.
+    /// Providers that the running server reports, with their health. Absent while the server does not respond, if it
+    /// requires credentials, or if it has no Service.
     pub providers: Option<Vec<ProviderInfo>>,
 }
 
-/// One provider of the running server. The names are the server's own, hence the underscores.
+/// One provider of the running server. The field names are those of the server's API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProviderInfo {
-    /// API that this provider serves, such as `inference` or `vector_io`.
+    /// API of the provider, such as `inference` or `vector_io`.
     pub api: String,
-    /// Name under which the server knows the provider.
+    /// Id of the provider in the server's configuration.
     pub provider_id: String,
-    /// Kind of provider, such as `remote::vllm`.
+    /// Type of the provider, such as `remote::vllm`.
     pub provider_type: String,
-    /// Settings that the server runs the provider with; the server masks secrets in them.
+    /// Configuration of the provider. Values that look like secrets are masked.
     #[schemars(schema_with = "schema::any_json")]
     pub config: Value,
-    /// How the provider is doing.
+    /// Health of the provider.
     pub health: ProviderHealth,
 }
 
 /// Health of one provider at the time of the last poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProviderHealth {
-    /// One word, such as `OK`, `Error` or `Not Implemented`.
+    /// Status that the server reports, such as `OK`, `Error` or `Not Implemented`.
     pub status: String,
-    /// What the provider adds to it; may be empty.
+    /// Details of the provider. May be empty.
     pub message: String,
 }

@@ -1,4 +1,5 @@
-//! `llamastack.io/v1alpha1` as the Llama Stack operator released it: a server configured by a ConfigMap of the user.
+//! `llamastack.io/v1alpha1` as the Llama Stack operator released it: a server with the configuration of its
+//! distribution or of a ConfigMap.
 
 use k8s_openapi::api::core::v1::{EnvVar, ResourceRequirements, TopologySpreadConstraint, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -13,7 +14,7 @@ use super::status::{DistributionConfig, Phase, VersionInfo};
 use super::v1alpha2::rules;
 use crate::meta::schema;
 
-/// What is to run: a server, how many of it, and who may reach it.
+/// Server to run, number of replicas, and network access.
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,7 +22,8 @@ use crate::meta::schema;
     group = "llamastack.io",
     version = "v1alpha1",
     kind = "LlamaStackDistribution",
-    doc = "A Llama Stack server that the operator runs and keeps running. Version v1alpha2 can also generate the server's configuration.",
+    doc = "A Llama Stack server that the operator runs. Version v1alpha2 has more fields and can generate the server's \
+           configuration.",
     namespaced,
     shortname = "llsd",
     status = "LlamaStackDistributionStatus",
@@ -39,12 +41,14 @@ use crate::meta::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LlamaStackDistributionSpec {
-    /// Number of server pods, 1 unless given. While `server.autoscaling` is set it is only a floor for the autoscaler.
+    /// Number of server pods. Default: 1. 0 stops the server. With `server.autoscaling`, it is a lower bound for the
+    /// autoscaler. It has no effect while another autoscaler or field manager sets the replicas of the Deployment;
+    /// `SpecAccepted` reports that.
     #[schemars(extend("default" = 1))]
     pub replicas: Option<i32>,
-    /// The server: which distribution, in what container, with which storage and limits.
-    pub server: Server,
-    /// Who may reach the server. Absent: the operator's default policy, nothing exposed.
+    /// Distribution, container, storage and scaling of the server.
+    pub server: ServerSpec,
+    /// Network access to the server. If absent, the server is not exposed outside the cluster.
     pub network: Option<Network>,
 }
 
@@ -52,33 +56,37 @@ pub struct LlamaStackDistributionSpec {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Server {
-    /// Which build of Llama Stack runs.
-    pub distribution: Distribution,
-    /// Container of the server. Absent: name, port and resources by default.
+pub struct ServerSpec {
+    /// Distribution of Llama Stack to run. Set `name` or `image`, not both.
+    pub distribution: DistributionType,
+    /// Container of the server. If absent, name, port and resources have their defaults.
     pub container_spec: Option<ContainerSpec>,
-    /// Worker processes in each pod, at least 1; also the CPU request where none is given. Absent: the server decides.
+    /// Number of worker processes in each pod, at least 1. Without a CPU request, the container requests as many CPUs.
+    /// Default: 1.
     #[schemars(range(min = 1))]
     pub workers: Option<i32>,
-    /// Changes to the pod around the container.
+    /// Changes to the pod.
     pub pod_overrides: Option<PodOverrides>,
-    /// Limit on voluntary evictions. Absent: the operator makes one when more than one replica can run.
+    /// Limit on voluntary evictions of pods. If absent, at most one pod may be unavailable if the server can have more
+    /// than one replica; a single replica has no limit.
     pub pod_disruption_budget: Option<DisruptionBudget>,
-    /// How pods spread over zones and nodes. Absent: pods of several replicas avoid each other where that is possible.
+    /// Rules for spreading the pods over nodes and zones. Each pair of `topologyKey` and `whenUnsatisfiable` may occur
+    /// once. If absent or empty, pods are spread over regions, zones and nodes where that is possible.
     #[serde(default)]
     #[schemars(schema_with = "schema::spread_constraints")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
-    /// Scaling by a HorizontalPodAutoscaler. Absent: `replicas` counts.
+    /// HorizontalPodAutoscaler for the server. If absent, the server has a fixed number of `replicas`.
     pub autoscaling: Option<Autoscaling>,
-    /// Persistent storage of the server; `{}` asks for it with all defaults. Absent: its data lives as long as the pod.
+    /// PersistentVolumeClaim for the server's data; `{}` requests one with all defaults. Updates then stop the old pod
+    /// before they start the new one. If absent, the data is lost with the pod.
     pub storage: Option<Storage>,
-    /// A ConfigMap with the server's `config.yaml`. Absent: the configuration inside the image.
+    /// ConfigMap with the server's `config.yaml`. If absent, the server uses the configuration of its distribution.
     pub user_config: Option<UserConfig>,
-    /// Certificates that the server trusts when it calls others.
+    /// Certificate authorities that the server trusts.
     pub tls_config: Option<TlsConfig>,
 }
 
-/// Name or image of a distribution; not both.
+/// Name or image of a distribution.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
@@ -86,10 +94,11 @@ pub struct Server {
     validation = (rules::NAME_EXCLUDES_IMAGE, "Only one of name or image can be specified")
 )]
 #[serde(rename_all = "camelCase")]
-pub struct Distribution {
-    /// A distribution that the operator knows, such as `starter`. It stands for an image of this release.
+pub struct DistributionType {
+    /// Distribution that the operator knows, such as `starter`. `status.distributionConfig.availableDistributions`
+    /// lists all with their images.
     pub name: Option<String>,
-    /// Any container image with a Llama Stack server in it.
+    /// Any container image with a Llama Stack server.
     pub image: Option<String>,
 }
 
@@ -98,50 +107,54 @@ pub struct Distribution {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerSpec {
-    /// Name of the container, `llama-stack` unless given.
+    /// Name of the container. Default: `llama-stack`.
     #[schemars(extend("default" = "llama-stack"))]
     pub name: Option<String>,
-    /// Port that the server listens on. Absent: 8321.
+    /// Port that the server listens on. Default: 8321. The server gets a Service only if this field, `env` or
+    /// `network.exposeRoute` is set.
     pub port: Option<i32>,
-    /// Requests and limits. Where no request is given: one CPU for each worker and 1Gi of memory. Where `workers` is set
-    /// and no limit is given, the limit equals the request.
+    /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory. If `workers`
+    /// is set, limits default to the requests; otherwise there are no default limits.
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
-    /// Environment variables, placed after those of the operator.
+    /// Environment variables of the container. They override variables of the same name that the operator sets. If a
+    /// name occurs twice, the last entry counts.
     #[schemars(schema_with = "schema::env")]
     pub env: Option<Vec<EnvVar>>,
-    /// Replaces the command that starts the server.
+    /// Command of the container. It replaces the start script of the operator and the entrypoint of the image.
     pub command: Option<Vec<String>>,
-    /// Replaces the arguments of that command.
+    /// Arguments of the container's command. The start script of the operator, which runs whenever a configuration is
+    /// mounted, ignores them; set `command` as well then.
     pub args: Option<Vec<String>>,
 }
 
-/// Changes to the pod around the container.
+/// Changes to the pod.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodOverrides {
-    /// An existing ServiceAccount to run under. Absent: the operator makes one for this server.
+    /// Existing ServiceAccount of the pods. If absent, the operator creates one for this server.
     pub service_account_name: Option<String>,
-    /// Seconds that the server has to finish its work when a pod is stopped; 0 stops it at once. Absent: 30.
+    /// Seconds that the server has to shut down before it is killed. 0 kills it at once. Default: 30.
     pub termination_grace_period_seconds: Option<i64>,
-    /// Volumes of the pod, beside those of the operator.
+    /// Volumes of the pod in addition to those of the operator. Names must be unique.
     #[schemars(schema_with = "schema::volumes")]
     pub volumes: Option<Vec<Volume>>,
-    /// Mounts of the server's container, beside those of the operator.
+    /// Volume mounts of the server's container in addition to those of the operator. Paths must be unique.
     #[schemars(schema_with = "schema::volume_mounts")]
     pub volume_mounts: Option<Vec<VolumeMount>>,
 }
 
-/// How many pods a drain may take away. Give one of the two.
+/// Limit on voluntary evictions. Set one of the two fields.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisruptionBudget {
-    /// Pods that have to stay: a number, or a percentage such as `50%`.
+    /// Smallest number of available pods, or a percentage such as `50%`. It excludes `maxUnavailable`.
     #[schemars(schema_with = "schema::int_or_string")]
     pub min_available: Option<IntOrString>,
-    /// Pods that may be missing: a number, or a percentage such as `50%`.
+    /// Largest number of unavailable pods, or a percentage such as `50%`. It excludes `minAvailable`. Default without
+    /// both: 1.
     #[schemars(schema_with = "schema::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
 }
@@ -151,109 +164,117 @@ pub struct DisruptionBudget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Autoscaling {
-    /// Fewest pods; never less than `replicas`, nor than 1. Absent: `replicas`.
+    /// Smallest number of pods. The larger one of this field and `replicas` counts, and at least 1. Default:
+    /// `replicas`.
     pub min_replicas: Option<i32>,
-    /// Most pods; must not be below `minReplicas`.
+    /// Largest number of pods. It must not be below `minReplicas` and `replicas`. With 0 or less, there is no
+    /// autoscaler.
     pub max_replicas: i32,
-    /// Average CPU use to aim at, in percent of the request. Absent together with the memory target: 80.
+    /// Target for the average CPU usage, in percent of the request. Default: 80, unless there is a memory target.
     #[serde(rename = "targetCPUUtilizationPercentage")]
     pub target_cpu_utilization_percentage: Option<i32>,
-    /// Average memory use to aim at, in percent of the request. Absent: memory does not count.
+    /// Target for the average memory usage, in percent of the request. If absent, memory usage has no influence.
     pub target_memory_utilization_percentage: Option<i32>,
 }
 
-/// A PersistentVolumeClaim for the server's data.
+/// PersistentVolumeClaim for the server's data.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Storage {
-    /// Size of the claim. Absent: 10Gi.
+    /// Size of the claim. Default: 10Gi. An existing claim is never resized; `SpecAccepted` reports a difference.
     #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
-    /// Where the volume appears in the container. Absent: `/.llama`.
+    /// Mount path of the volume in the container. Default: `/.llama`.
     pub mount_path: Option<String>,
 }
 
-/// A ConfigMap whose key `config.yaml` is the server's configuration.
+/// ConfigMap whose key `config.yaml` is the server's configuration.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UserConfig {
-    /// Name of the ConfigMap; an empty name counts as none.
+    /// Name of the ConfigMap. An empty name means that there is none.
     pub config_map_name: String,
-    /// Namespace of the ConfigMap. Absent: that of this object. One of another namespace is read only if it is labelled
-    /// `llamastack.io/watch: "true"` or lies in the operator's namespace.
+    /// Namespace of the ConfigMap. Default: the namespace of this object. A ConfigMap of another namespace is read only
+    /// if it has the label `llamastack.io/watch: "true"` or is in the operator's namespace.
     pub config_map_namespace: Option<String>,
 }
 
-/// Trust in other servers.
+/// Certificate authorities that the server trusts.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsConfig {
-    /// Certificate authorities that the server trusts beside those of its image.
+    /// ConfigMap with certificate authorities. The variable `SSL_CERT_FILE` of the server names a file with these and
+    /// with those of ConfigMap `odh-trusted-ca-bundle`, if the namespace has that one.
     pub ca_bundle: Option<CaBundle>,
 }
 
-/// A ConfigMap with certificate authorities in PEM form.
+/// ConfigMap with certificate authorities in PEM form.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CaBundle {
-    /// Name of the ConfigMap.
+    /// Name of the ConfigMap. An empty name means that there is none.
     pub config_map_name: String,
-    /// Namespace of the ConfigMap. Absent: that of this object. One of another namespace is read only if it is labelled
-    /// `llamastack.io/watch: "true"` or lies in the operator's namespace.
+    /// Namespace of the ConfigMap. Default: the namespace of this object. A ConfigMap of another namespace is read only
+    /// if it has the label `llamastack.io/watch: "true"` or is in the operator's namespace.
     pub config_map_namespace: Option<String>,
-    /// Keys that hold certificates, joined in this order; at most 50. Absent: `ca-bundle.crt`.
+    /// Keys with certificates, at most 50. Default: `ca-bundle.crt`.
     #[schemars(length(max = 50))]
     pub config_map_keys: Option<Vec<String>>,
 }
 
-/// Who may reach the server.
+/// Network access to the server.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
-    /// Whether an Ingress makes the server reachable from outside the cluster; false unless given.
+    /// True exposes the server outside the cluster by an Ingress, or by a Route on OpenShift. Default: false.
     #[schemars(extend("default" = false))]
     pub expose_route: Option<bool>,
-    /// Namespaces that may reach the server. Given: a NetworkPolicy admits these and the operator. Absent: the operator's
-    /// default policy.
+    /// Namespaces whose pods may connect to the server. A NetworkPolicy then allows these namespaces, the namespace of
+    /// this object, the operator's namespace and OpenShift's routers, and denies all others. If absent, there is a
+    /// NetworkPolicy only if `enableNetworkPolicy` is set in ConfigMap `llama-stack-operator-config`; it allows the
+    /// namespace of this object, the operator's namespace and, if the server is exposed, OpenShift's routers.
     pub allowed_from: Option<AllowedFrom>,
 }
 
-/// Namespaces, by name or by label. A namespace that fits either list is admitted.
+/// Namespaces by name or by label. A namespace in either list is allowed.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllowedFrom {
-    /// Names of namespaces; `*` stands for all.
+    /// Names of namespaces. `*` allows all namespaces.
     pub namespaces: Option<Vec<String>>,
-    /// Keys of labels. A namespace that carries one of them is admitted, whatever the value.
+    /// Keys of labels. A namespace with one of these labels is allowed, whatever its value.
     pub labels: Option<Vec<String>>,
 }
 
-/// What the operator has found and done.
+/// State of the server, as the operator observes it.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
-    /// Where the object stands, in one word; `conditions` say why.
+    /// Pending: there is no Deployment yet. Initializing: pods are starting or being replaced. Ready: all pods are
+    /// ready. Failed: the spec cannot be applied, and a running server stays unchanged. Terminating: the object is
+    /// being deleted.
     pub phase: Option<Phase>,
     /// Versions of the operator and of the server.
     pub version: Option<VersionInfo>,
-    /// What the running server serves.
+    /// Distribution and providers of the server.
     pub distribution_config: Option<DistributionConfig>,
-    /// What holds and what does not, each with a reason and what to do about it.
+    /// `SpecAccepted` reports errors in the spec and fields without effect. The others report the Deployment, storage,
+    /// Service, health, Secrets and configuration of the server.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// Pods that are ready.
+    /// Number of ready pods.
     pub available_replicas: Option<i32>,
-    /// Address of the server inside the cluster.
+    /// URL of the server inside the cluster. Absent if the server has no Service.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
-    /// Address from outside. Absent: not exposed. Empty: exposed, but no address has been assigned yet.
+    /// URL of the server outside the cluster. Absent if the server is not exposed. Empty until an address is assigned.
     #[serde(rename = "routeURL")]
     pub route_url: Option<String>,
 }

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub const MESSAGE_LIMIT: usize = 32_768;
 pub const REASON_LIMIT: usize = 1_024;
 
-/// End of a message that was cut.
-const CUT: &str = " … (cut)";
+/// End of a truncated message.
+const TRUNCATED: &str = " … (cut)";
 
 /// Reason of a condition without one: a reason is mandatory.
 const NO_REASON: &str = "Unknown";
@@ -53,13 +53,14 @@ pub enum Change {
     Transitioned,
 }
 
-/// Sets one condition of the object's `generation`. An existing condition keeps its position, a new one is added at the end.
+/// Sets one condition of the object's `generation`. An existing condition keeps its position, a new one is added at the
+/// end.
 pub fn set(conditions: &mut Vec<Condition>, statement: &Statement, generation: Option<i64>, now: Timestamp) -> Change {
-    let Some(place) = conditions.iter().position(|known| known.type_ == statement.type_) else {
+    let Some(index) = conditions.iter().position(|known| known.type_ == statement.type_) else {
         conditions.push(condition(statement, generation, whole_seconds(now)));
         return Change::Transitioned;
     };
-    let old = &conditions[place];
+    let old = &conditions[index];
     let transitioned = old.status != statement.truth.as_str();
     let since = if transitioned { whole_seconds(now) } else { old.last_transition_time.clone() };
     let new = condition(statement, generation, since);
@@ -68,7 +69,7 @@ pub fn set(conditions: &mut Vec<Condition>, statement: &Statement, generation: O
         (false, true) => Change::Unchanged,
         (false, false) => Change::Updated,
     };
-    conditions[place] = new;
+    conditions[index] = new;
     change
 }
 
@@ -86,10 +87,10 @@ pub fn merge(
     merged
 }
 
-/// Sorts conditions, those of other types last: the order must not depend on restarts of the operator.
+/// Sorts conditions by `order`, other types last, so that the order does not depend on restarts of the operator.
 pub fn in_order(mut conditions: Vec<Condition>, order: &[&str]) -> Vec<Condition> {
-    let place = |known: &Condition| order.iter().position(|type_| *type_ == known.type_);
-    conditions.sort_by_key(|known| place(known).unwrap_or(order.len()));
+    let rank = |known: &Condition| order.iter().position(|type_| *type_ == known.type_);
+    conditions.sort_by_key(|known| rank(known).unwrap_or(order.len()));
     conditions
 }
 
@@ -119,17 +120,17 @@ pub fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// Makes a reason match `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`. Reasons may come from containers and other controllers,
-/// and one bad character would make the API server refuse the whole status.
-fn valid_reason(given: &str) -> String {
+/// Makes a reason match `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`. Reasons may come from containers and other
+/// controllers, and one bad character would make the API server refuse the whole status.
+fn valid_reason(reason: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ',' | ':');
-    let kept: String = given
+    let valid: String = reason
         .chars()
         .map(|c| if allowed(c) { c } else { '_' })
         .skip_while(|c| !c.is_ascii_alphabetic())
         .take(REASON_LIMIT)
         .collect();
-    match kept.trim_end_matches([',', ':']) {
+    match valid.trim_end_matches([',', ':']) {
         "" => NO_REASON.to_owned(),
         reason => reason.to_owned(),
     }
@@ -140,5 +141,5 @@ pub fn as_stored(message: &str) -> String {
     if message.chars().count() <= MESSAGE_LIMIT {
         return message.to_owned();
     }
-    message.chars().take(MESSAGE_LIMIT - CUT.chars().count()).chain(CUT.chars()).collect()
+    message.chars().take(MESSAGE_LIMIT - TRUNCATED.chars().count()).chain(TRUNCATED.chars()).collect()
 }

@@ -1,4 +1,4 @@
-//! Types and schemas that all families share.
+//! Types and schemas that all APIs use.
 
 pub mod conditions;
 pub mod schema;

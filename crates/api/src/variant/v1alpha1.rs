@@ -1,5 +1,5 @@
-//! `llmd.ai/v1alpha1`, one type for the manifests of three generations of the workload-variant-autoscaler, which share the
-//! name of the version but not all fields.
+//! `llmd.ai/v1alpha1`: one type for the manifests of three generations of the workload-variant-autoscaler, which share
+//! the name of the version but not all fields.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_with_macros::skip_serializing_none;
 
 use crate::meta::schema;
 
-/// What to scale, within which bounds, and what is known about its speed and cost.
+/// Workload to scale, its bounds, its cost and its accelerators.
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -24,7 +24,9 @@ use crate::meta::schema;
     shortname = "va",
     status = "VariantAutoscalingStatus",
     derive = "PartialEq",
-    doc = "One variant of a served model: a workload, its accelerators, and the number of replicas that it should have.",
+    doc = "One variant of a served model: a workload on one type of accelerator. Steersman decides how many replicas the \
+           workload should have, and publishes the number in the status and as the metric `wva_desired_replicas`. An HPA or \
+           KEDA scales the workload by that metric.",
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Model", type_ = "string", json_path = ".spec.modelID"),
     printcolumn(name = "VariantID", type_ = "string", json_path = ".spec.variantID"),
@@ -53,60 +55,66 @@ use crate::meta::schema;
 #[x_kube(validation = Rule::new(BOUNDS).message("maxReplicas must be greater than or equal to minReplicas"))]
 #[x_kube(validation = Rule::new("!has(self.modelProfile)").message(FIRST_GENERATION))]
 #[x_kube(validation = Rule::new("has(self.scaleTargetRef) || has(self.modelProfile)")
-    .message("scaleTargetRef is required: give kind and name of the workload to scale")
+    .message("scaleTargetRef is required: set kind and name of the workload to scale")
     .reason(Reason::FieldValueRequired)
     .field_path(".scaleTargetRef"))]
 #[serde(rename_all = "camelCase")]
 pub struct VariantAutoscalingSpec {
-    /// The workload whose replicas are decided. It lives in the namespace of this object and may have any name. Required.
+    /// Workload whose number of replicas is decided, in the namespace of this object. Required. If several objects
+    /// refer to the same workload, only the oldest one decides.
     pub scale_target_ref: Option<ScaleTargetRef>,
 
-    /// Name of the model as the serving engine reports it in its metrics (label `model_name`). All variants with the same
-    /// name in one namespace share that model's load.
+    /// Name of the model as the server reports it in the label `model_name` of its metrics. Objects with the same name
+    /// in one namespace are variants of one model and are decided together.
     #[serde(rename = "modelID")]
     #[schemars(length(min = 1))]
     pub model_id: String,
 
     /// Identifier of the variant for people and dashboards: model, accelerator and count joined by hyphens, for example
-    /// `meta/llama-3.1-8b-H100-SXM-4`. Nothing is decided by it.
+    /// `meta/llama-3.1-8b-H100-SXM-4`. It has no influence on decisions.
     #[serde(rename = "variantID")]
     #[schemars(length(min = 1), regex(pattern = r"^.+-[A-Za-z0-9_-]+-[1-9][0-9]*$"))]
     pub variant_id: Option<String>,
 
-    /// Type of accelerator that a replica runs on. The GPU limiter compares it with the short product name of the nodes, for
-    /// example `H100`.
+    /// Type of the accelerators of a replica, as the short name of the nodes' product: `A100` for
+    /// `NVIDIA-A100-PCIE-80GB`. The GPU limit (`enableLimiter`) counts GPUs of this type. The name is also the label
+    /// `accelerator_type` of the metrics. If absent, the label `inference.optimization/acceleratorName` of this object
+    /// is used.
     #[schemars(length(min = 1))]
     pub accelerator: Option<String>,
 
-    /// How many accelerators one replica occupies.
+    /// Number of accelerators that one replica uses, for the GPU limit and the measured capacity. If absent, the GPUs
+    /// that the pod template requests are counted, and at least 1.
     #[serde(default)]
     #[schemars(schema_with = "at_least_one")]
     pub accelerator_count: Option<i64>,
 
-    /// The service class of the model, in a ConfigMap. Accepted and not used yet.
+    /// ConfigMap key with the latency targets of the model. It is accepted for compatibility and not used yet.
     #[serde(rename = "sloClassRef")]
     pub slo_class_ref: Option<SloClassRef>,
 
-    /// How fast the variant is. Accepted and not used yet: replicas are decided by the saturation of the running ones.
+    /// Measured performance of one replica. It is accepted for compatibility and not used yet: replicas are decided
+    /// from the saturation of the running replicas, with or without this field.
     pub variant_profile: Option<VariantProfile>,
 
-    /// Price of one replica, as a decimal number in any currency that all variants share. The cheaper of two variants that
-    /// both suffice is preferred.
+    /// Cost of one replica, as a decimal number in any currency that all variants of the model share. Of the variants
+    /// of a model, the cheapest grows first and the most expensive shrinks first. The token engine compares the cost
+    /// per token of capacity when it adds replicas. Default: 10.
     #[serde(default = "default_cost")]
     #[schemars(regex(pattern = r"^\d+(\.\d+)?$"))]
     pub variant_cost: String,
 
-    /// Never fewer replicas than this. Above 0 it keeps the model from being scaled to zero.
+    /// Smallest number of replicas. A value above 0 prevents scale to zero. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub min_replicas: i32,
 
-    /// Never more replicas than this; without it there is no upper bound, unless the limiter counts accelerators.
+    /// Largest number of replicas. If absent, there is no upper bound except the GPU limit, if that is enabled.
     #[schemars(range(min = 1))]
     pub max_replicas: Option<i32>,
 
-    /// Not accepted any more. It stood for several variants in one object; give each accelerator an object of its own, with
-    /// `scaleTargetRef`, `variantID`, `accelerator`, `acceleratorCount` and `variantProfile`.
+    /// No longer accepted. It listed several accelerators in one object. Create one VariantAutoscaling per accelerator
+    /// instead, and set `scaleTargetRef`, `accelerator`, `acceleratorCount` and `variantCost` in each.
     #[serde(default)]
     #[schemars(schema_with = "first_generation")]
     pub model_profile: Option<Value>,
@@ -114,9 +122,9 @@ pub struct VariantAutoscalingSpec {
 
 const BOUNDS: &str = "!has(self.maxReplicas) || !has(self.minReplicas) || self.maxReplicas >= self.minReplicas";
 
-/// Without the field in the schema, its owner would read "unknown field" instead of this.
-const FIRST_GENERATION: &str = "modelProfile is no longer accepted: write one VariantAutoscaling per accelerator, with \
-     scaleTargetRef, variantID, accelerator, acceleratorCount and variantProfile in place of modelProfile";
+/// The field stays in the schema for this message: without it, users would read "unknown field".
+const FIRST_GENERATION: &str = "modelProfile is no longer accepted: create one VariantAutoscaling per accelerator, and set \
+     scaleTargetRef, accelerator, acceleratorCount and variantCost in each";
 
 fn default_cost() -> String {
     "10".to_owned()
@@ -127,10 +135,10 @@ fn default_cost() -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleTargetRef {
-    /// Group and version, for example `apps/v1`.
+    /// Group and version, for example `apps/v1`. It may be left out for Deployments, StatefulSets and LeaderWorkerSets.
     #[schemars(length(min = 1))]
     pub api_version: Option<String>,
-    /// For example `Deployment`.
+    /// Kind of the workload, for example `Deployment`.
     #[schemars(length(min = 1))]
     pub kind: String,
     /// Name of the workload.
@@ -138,14 +146,14 @@ pub struct ScaleTargetRef {
     pub name: String,
 }
 
-/// A key of a ConfigMap.
+/// A key of a ConfigMap with service classes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SloClassRef {
     /// Name of the ConfigMap.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Key in it.
+    /// Key in the ConfigMap.
     #[schemars(length(min = 1))]
     pub key: String,
 }
@@ -154,43 +162,47 @@ pub struct SloClassRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantProfile {
-    /// How many requests one replica works on at the same time.
+    /// Number of requests that one replica processes at the same time. Not used yet.
     #[schemars(schema_with = "at_least_one")]
     pub max_batch_size: i64,
-    /// The two straight lines that describe the latency of a replica.
+    /// Parameters of the latency of a replica. Not used yet.
     pub perf_parms: PerfParms,
 }
 
-/// Numbers are decimal texts, so that no tool on the way rounds them.
+/// Parameters of two linear functions, as decimal numbers in strings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfParms {
-    /// Time per output token in milliseconds: `alpha` plus `beta` for each request in the batch.
+    /// Time per output token in milliseconds: `alpha` plus `beta` for each request in the batch. Not used yet.
     #[schemars(extend("minProperties" = 1))]
     pub decode_parms: BTreeMap<String, String>,
     /// Time to the first token in milliseconds: `gamma` plus `delta` for each input token of each request in the batch.
+    /// Not used yet.
     #[schemars(extend("minProperties" = 1))]
     pub prefill_parms: BTreeMap<String, String>,
 }
 
-/// What was seen, decided and done.
+/// Observed replicas, the decision and its reasons.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantAutoscalingStatus {
-    /// What runs now.
+    /// Replicas that the workload has now.
     pub current_alloc: Option<CurrentAlloc>,
-    /// What should run.
+    /// Replicas that the workload should have. Absent until the first decision.
     pub desired_optimized_alloc: Option<DesiredOptimizedAlloc>,
-    /// How the decision came about.
-    pub decision: Option<DecisionStory>,
-    /// Whether the decision has reached those who act on it.
+    /// Explanation of the decision.
+    pub decision: Option<DecisionStatus>,
+    /// Whether the decision is published.
     pub actuation: Option<Actuation>,
-    /// Settings that hold for this object and cannot be used as they are; condition `ConfigurationValid` describes them.
+    /// Invalid settings that apply to this object, at most 20. Condition `ConfigurationValid` describes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 20))]
     pub config_faults: Vec<ConfigFault>,
-    /// What stands in the way, and what does not.
+    /// `TargetResolved`: whether the workload exists. `MetricsAvailable`: whether its metrics can be used.
+    /// `OptimizationReady`: whether there is a decision. `SpecAccepted`: which fields of the spec are not used.
+    /// `ConfigurationValid`, `DeploymentTargetConflict` and `Ready` exist only while there is an invalid setting or a
+    /// conflict over the workload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions_by_type")]
     pub conditions: Vec<Condition>,
@@ -200,7 +212,7 @@ pub struct VariantAutoscalingStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentAlloc {
-    /// Replicas that the workload has.
+    /// `status.replicas` of the workload; `spec.replicas` while its status is not written yet.
     #[schemars(range(min = 0))]
     pub num_replicas: i32,
 }
@@ -210,79 +222,83 @@ pub struct CurrentAlloc {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DesiredOptimizedAlloc {
-    /// When the decision was last confirmed or changed.
+    /// Time of the last write of this status with a decision. A decision that changes nothing is not written, so the
+    /// time does not show whether the operator is alive.
     #[schemars(schema_with = "schema::time")]
     pub last_run_time: Option<Time>,
-    /// Type of accelerator that the replicas run on.
+    /// Type of the accelerators of a replica, as in `spec.accelerator`. Absent if it is unknown.
     pub accelerator: Option<String>,
-    /// Replicas that the workload should have; absent until the first decision.
+    /// Number of replicas that the workload should have.
     #[schemars(range(min = 0))]
     pub num_replicas: Option<i32>,
-    /// The last change of the decision.
+    /// Last change of the number.
     pub last_update: Option<LastUpdate>,
 }
 
-/// One change of the decision.
+/// One change of the number of replicas.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastUpdate {
-    /// When the number or the reason changed.
+    /// Time of the change.
     #[schemars(schema_with = "schema::time")]
     pub update_time: Option<Time>,
-    /// Replicas after the change less those before it; 0 if only the reason changed.
+    /// Replicas after the change minus replicas before it, limited to -10000 and 10000.
     #[schemars(range(min = -10000, max = 10000))]
     pub num_replicas_changed: Option<i32>,
-    /// Why this number, in words for people.
+    /// Reason of this number, as text. Later reasons to keep the number are in the conditions.
     pub reason: Option<String>,
-    /// `reason` without what `minReplicas` or `maxReplicas` changed afterwards; absent if they changed nothing.
+    /// `reason` without the part about `minReplicas` and `maxReplicas`. Absent if these changed nothing.
     pub unclamped_reason: Option<String>,
 }
 
-/// How a number came about, stage by stage. It is written when the number changes, or what stands in its way; figures are
-/// those of that moment.
+/// Explanation of a decision, stage by stage. It is written again only if the number, the stage, a factor, the workload
+/// or a condition changes, or if `wanted` doubles or halves. The figures in its texts are those of `time`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct DecisionStory {
-    /// When this was written.
+pub struct DecisionStatus {
+    /// Time at which this explanation was written.
     #[schemars(schema_with = "schema::time")]
     pub time: Option<Time>,
-    /// Replicas that the load asks for where nothing limits them.
+    /// Replicas that the load requires without bounds and limits.
     #[schemars(range(min = 0))]
     pub wanted: Option<i32>,
-    /// Replicas that were decided.
+    /// Replicas that were decided, as in `desiredOptimizedAlloc.numReplicas`.
     #[schemars(range(min = 0))]
     pub granted: Option<i32>,
-    /// The stage that fixed the number: `signal`, `solver`, `limits` or `hold`.
+    /// Stage that determined the number: `signal` (the metrics ask for no change), `solver` (the load asks for another
+    /// number), `limits` (a bound, the GPU limit or scale to zero changed it) or `hold` (the number stays because
+    /// something is unknown or not finished yet).
     pub decided_by: Option<String>,
-    /// The workload that the number was decided for. A number that was decided for another workload is not applied.
+    /// Workload that the number was decided for. If `spec.scaleTargetRef` refers to another workload, the number is not
+    /// used.
     pub scale_target_ref: Option<DecidedTarget>,
-    /// What led to the number, as codes for programs. `signal`, `limits` and `hold` say the same to people, and their
-    /// wording may change.
+    /// Reasons of the number as codes, at most 16, limits first. `signal`, `limits` and `hold` have the same reasons as
+    /// text, whose wording may change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 16))]
     pub factors: Vec<DecisionFactor>,
-    /// What the metrics say.
+    /// Load that the metrics show.
     pub signal: Option<String>,
-    /// What that asks for.
+    /// Capacity that is missing or spare.
     pub need: Option<String>,
-    /// What it means for this variant.
+    /// Result of the solver for this variant.
     pub solver: Option<String>,
-    /// Bounds and rules that changed the number.
+    /// Bounds and limits that changed the number, at most 8.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 8))]
     pub limits: Vec<String>,
-    /// What is not known or not yet done, and keeps the number.
+    /// Missing data or an unfinished decision that keeps the number.
     pub hold: Option<String>,
 }
 
-/// The workload of a decision, as `spec.scaleTargetRef` named it then.
+/// Workload of a decision: the value of `spec.scaleTargetRef` at that time.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DecidedTarget {
-    /// Group and version, if they were given.
+    /// Group and version, if `spec.scaleTargetRef` had them.
     pub api_version: Option<String>,
     /// Kind of the workload.
     pub kind: String,
@@ -290,40 +306,41 @@ pub struct DecidedTarget {
     pub name: String,
 }
 
-/// One thing that led to a decision. Two decisions with the same factors have the same explanation, whatever the load is.
+/// One reason of a decision. Decisions with the same factors have the same explanation, whatever the load is.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionFactor {
-    /// The stage that it belongs to: `signal`, `limits` or `hold`.
+    /// Stage of the decision: `signal`, `limits` or `hold`.
     pub stage: String,
-    /// One word in CamelCase, for example `MaxReplicas`, `AcceleratorsShort` or `MetricsStale`.
+    /// Code in CamelCase, for example `MaxReplicas`, `AcceleratorsShort` or `MetricsStale`. A code never changes its
+    /// meaning.
     pub code: String,
-    /// Name of the `VariantAutoscaling` that it is about, if that is one of the same model.
+    /// Name of the VariantAutoscaling that the factor is about, which may be another one of the same model.
     pub variant: Option<String>,
-    /// Name of the pod that it is about.
+    /// Name of the pod that the factor is about.
     pub pod: Option<String>,
-    /// The model that it is about.
+    /// Model that the factor is about.
     pub model: Option<String>,
-    /// Type of the accelerator that it is about.
+    /// Type of accelerator that the factor is about.
     pub accelerator: Option<String>,
-    /// Key of the ConfigMap entry that it is about.
+    /// Key of the ConfigMap entry that the factor is about.
     pub key: Option<String>,
-    /// The bound for `MaxReplicas` and `MinReplicas`; for `WorkloadUnmoved` the replicas that the workload stays at.
+    /// For `MaxReplicas` and `MinReplicas` the bound, for `WorkloadUnmoved` the replicas that the workload keeps.
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
 }
 
-/// One setting that cannot be used as it is.
+/// One invalid setting.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigFault {
-    /// One word in CamelCase, for example `ConfigValueInvalid`.
+    /// Code in CamelCase, for example `ConfigValueInvalid`.
     pub code: String,
-    /// The ConfigMap with the setting; absent if it comes from the environment or from no single ConfigMap.
+    /// ConfigMap with the setting. Absent if the setting is an environment variable or not in a single ConfigMap.
     pub config_map: Option<ConfigMapReference>,
-    /// Keys of the ConfigMap; several if their values contradict each other.
+    /// Keys of the ConfigMap. There are several if their values contradict each other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
 }
@@ -332,17 +349,19 @@ pub struct ConfigFault {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapReference {
-    /// Its namespace.
+    /// Namespace of the ConfigMap.
     pub namespace: String,
-    /// Its name.
+    /// Name of the ConfigMap.
     pub name: String,
 }
 
-/// The state of acting on the decision.
+/// State of the publication of the decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Actuation {
-    /// True once the decision was published or carried out.
+    /// True if the number is published as the metric `wva_desired_replicas`. False if another object decides on the
+    /// workload, if there is no number, or if the namespace is excluded. Whether the workload was scaled is in
+    /// `currentAlloc`.
     pub applied: bool,
 }
 
@@ -350,8 +369,8 @@ fn at_least_one(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "integer", "minimum": 1 })
 }
 
-/// The shape of the field. A rule over fields of unknown content would be evaluated at every update, so that an object of the
-/// first generation could neither be labelled nor lose its finalizers.
+/// The full schema of the field. Under a field of unknown content, rules are evaluated at every update, so that an
+/// object of the first generation could neither be labelled nor lose its finalizers.
 fn first_generation(_: &mut SchemaGenerator) -> Schema {
     let texts = || serde_json::json!({ "type": "object", "additionalProperties": { "type": "string" } });
     json_schema!({

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_api::convert::{SharedField, StoredPlace, convert, shared_fields};
+use steersman_api::convert::{SharedField, StoredLocation, convert, shared_fields};
 use steersman_api::crds::{self, Options};
 
 fn tables() -> Vec<(Family, &'static str, Vec<SharedField>)> {
@@ -70,7 +70,7 @@ fn shared_fields_are_in_both_published_schemas() {
         for shared in fields {
             let written_field = field(&written, shared.written);
             assert!(written_field.is_some(), "{family} {version}: no field {:?}", shared.written);
-            let StoredPlace::Spec(path) = shared.stored else { continue };
+            let StoredLocation::Spec(path) = shared.stored else { continue };
             let stored_field = field(&stored, path);
             assert!(stored_field.is_some(), "{family} {}: no field {path:?}", family.storage_version());
             if let (true, Some(stored_field), Some(written_field)) = (shared.with_content, stored_field, written_field)
@@ -101,7 +101,7 @@ fn conversion_moves_each_shared_field() {
     for (family, version, fields) in tables().into_iter().filter(|(_, _, fields)| !fields.is_empty()) {
         let schema = spec_schema(family, family.storage_version());
         for shared in fields.into_iter().filter(|shared| shared.with_content) {
-            let StoredPlace::Spec(path) = shared.stored else { continue };
+            let StoredLocation::Spec(path) = shared.stored else { continue };
             let value = match shared.written {
                 // v1alpha2 only has the name.
                 ["server", "userConfig"] => json!({ "configMapName": "a" }),

@@ -1,4 +1,5 @@
-//! Answers the ConversionReviews of `/convert`: either all objects are converted, or a Status names the one that is not.
+//! Answers the ConversionReviews of `/convert`: either all objects are converted, or a Status names the one that is
+//! not.
 //!
 //! The objects of a review are parsed, converted and written one by one: of a list of 500, one is in memory as a tree.
 
@@ -15,13 +16,14 @@ use crate::webhooks::losses::Losses;
 const KIND: &str = "ConversionReview";
 const VERSION: &str = "apiextensions.k8s.io/v1";
 
-/// Largest object in bytes. No API server accepts more than 3 MiB, and conversion may have made the stored object larger.
+/// Largest object in bytes. No API server accepts more than 3 MiB, and conversion may have made the stored object
+/// larger.
 const MAX_OBJECT_BYTES: usize = 4 * 1024 * 1024;
 
 /// Most objects in one review, far more than a chunk of a list has: bounds a body that consists of commas.
 const MAX_OBJECTS: usize = 100_000;
 
-/// Converts one object; [`steersman_api::convert::answer`] outside tests.
+/// Converts one object; [`steersman_api::convert::convert_for_review`] outside tests.
 pub type Convert = fn(Value, &str) -> Result<Converted, ConvertError>;
 
 #[derive(Deserialize)]

@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use steersman_api::meta::conditions;
-use steersman_api::variant::v1alpha1::{DecidedTarget, DecisionFactor, DecisionStory, VariantAutoscalingStatus};
+use steersman_api::variant::v1alpha1::{DecidedTarget, DecisionFactor, DecisionStatus, VariantAutoscalingStatus};
 
 use super::decision_trace::{DecidedBy, DecisionTrace};
 use super::factor::{self, FactorCode, Stage};
@@ -18,7 +18,7 @@ const ELLIPSIS: char = '…';
 const MAX_LIMITS: usize = 8;
 pub const MAX_FACTORS: usize = 16;
 
-pub fn fresh(variant: &ObservedVariant, decision: &Decision, time: Time) -> DecisionStory {
+pub fn fresh(variant: &ObservedVariant, decision: &Decision, time: Time) -> DecisionStatus {
     let trace = &decision.trace;
     let number = |number: i32| decision.replicas.map(|_| number.max(0));
     let stored = variant.status.as_deref().and_then(|status| status.decision.as_ref());
@@ -27,7 +27,7 @@ pub fn fresh(variant: &ObservedVariant, decision: &Decision, time: Time) -> Deci
         kind: target.kind.clone(),
         name: target.name.clone(),
     });
-    DecisionStory {
+    DecisionStatus {
         time: Some(time),
         wanted: number(trace.wanted),
         granted: number(trace.granted),
@@ -61,7 +61,7 @@ fn shortened(text: &str) -> Option<String> {
 }
 
 /// Whether both have the same explanation. Texts are ignored, because their figures move with the load.
-pub fn is_same(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
+pub fn is_same(stored: &DecisionStatus, fresh: &DecisionStatus) -> bool {
     stored.granted == fresh.granted
         && stored.decided_by == fresh.decided_by
         && stored.scale_target_ref == fresh.scale_target_ref
@@ -71,14 +71,14 @@ pub fn is_same(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
 
 /// Whether the wanted numbers are close. The wanted number moves with the load, so it is stored again only when it has
 /// doubled or halved, or when it crosses the granted number.
-fn is_alike(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
-    let side = |decision: &DecisionStory| decision.wanted.cmp(&decision.granted);
+fn is_alike(stored: &DecisionStatus, fresh: &DecisionStatus) -> bool {
+    let side = |decision: &DecisionStatus| decision.wanted.cmp(&decision.granted);
     let (one, other) = (stored.wanted.unwrap_or_default(), fresh.wanted.unwrap_or_default());
     let close = one == other || one.max(other) < one.min(other).saturating_mul(2);
     side(stored) == side(fresh) && close
 }
 
-pub fn limit_factors(decision: &DecisionStory) -> Vec<DecisionFactor> {
+pub fn limit_factors(decision: &DecisionStatus) -> Vec<DecisionFactor> {
     if decision.factors.is_empty() {
         return decision.limits.iter().filter_map(|text| legacy_texts::limit(text)).collect();
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_api::variant::v1alpha1::{
-    Actuation, CurrentAlloc, DecisionStory, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
+    Actuation, CurrentAlloc, DecisionStatus, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
 };
 use steersman_reconcile::{Lookup, Severity};
 
@@ -61,7 +61,7 @@ pub fn status(
         Some(known) if status.conditions == stored.conditions => known.clone(),
         // The conditions changed, so the status is written in any case: with current factors and figures, but with the
         // wanted number that the conditions name.
-        Some(known) => DecisionStory { wanted: known.wanted, ..fresh },
+        Some(known) => DecisionStatus { wanted: known.wanted, ..fresh },
         None => fresh,
     });
     status.config_faults = faults(variant).take(MAX_STORED_FAULTS).map(ConfigFinding::fault).collect();
@@ -130,7 +130,7 @@ fn forget(variant: &ObservedVariant, decision: &Decision, kept: &mut Vec<Conditi
     }
 }
 
-fn statements(variant: &ObservedVariant, decision: &Decision, stored_decision: &DecisionStory) -> Vec<Statement> {
+fn statements(variant: &ObservedVariant, decision: &Decision, stored_decision: &DecisionStatus) -> Vec<Statement> {
     let (conflict, ready) = match &decision.conflict {
         None => (None, None),
         Some(won @ Conflict::Won { .. }) => {
@@ -275,7 +275,7 @@ fn not_queried(variant: &ObservedVariant, decision: &Decision) -> Option<Stateme
 }
 
 /// The wanted number is that of `status.decision`, so that both agree.
-fn optimization(decision: &Decision, stored: &DecisionStory) -> Statement {
+fn optimization(decision: &Decision, stored: &DecisionStatus) -> Statement {
     let replicas = decision.replicas.unwrap_or_default();
     let trace = &decision.trace;
     let limited = |limits: &str| match stored.wanted {

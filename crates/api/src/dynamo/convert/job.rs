@@ -2,38 +2,37 @@
 
 use serde_json::{Value, json};
 
-use crate::convert::tree::{Kind, Object, Path, Source, at, put, remove, text};
+use crate::convert::tree::{JsonObject, JsonPath, SourceFields, ValueKind, insert_at, remove, text, value_at};
 
-const CONTAINERS: &Path = &["overrides", "profilingJob", "template", "spec", "containers"];
+const CONTAINERS: &JsonPath = &["overrides", "profilingJob", "template", "spec", "containers"];
 const PROFILER: &str = "profiler";
 
-pub fn take_resources(spec: &mut Source) -> Option<Value> {
-    let mut taken = spec.take(CONTAINERS, Kind::List)?;
-    let resources = taken.as_array_mut().and_then(|list| resources_of_profiler(list));
-    // An entry with the resources alone is rebuilt from v1alpha1.
-    let derived = resources.is_some() && taken == json!([{ "name": PROFILER }]);
+pub fn take_resources(spec: &mut SourceFields) -> Option<Value> {
+    let mut containers = spec.take(CONTAINERS, ValueKind::NonEmptyList)?;
+    let resources = containers.as_array_mut().and_then(|list| take_profiler_resources(list));
+    // An entry with nothing but resources is derived from v1alpha1.
+    let derived = resources.is_some() && containers == json!([{ "name": PROFILER }]);
     if !derived {
-        put(&mut spec.rest, CONTAINERS, taken);
+        insert_at(&mut spec.remaining, CONTAINERS, containers);
     }
     resources
 }
 
-fn resources_of_profiler(containers: &mut [Value]) -> Option<Value> {
-    let container = containers.get_mut(profiler(containers)?)?.as_object_mut()?;
-    let filled = container.get("resources")?.as_object().is_some_and(|resources| !resources.is_empty());
-    if !filled {
+fn take_profiler_resources(containers: &mut [Value]) -> Option<Value> {
+    let container = containers.get_mut(profiler_index(containers)?)?.as_object_mut()?;
+    if !container.get("resources")?.as_object().is_some_and(|resources| !resources.is_empty()) {
         return None;
     }
     container.insert("name".to_owned(), PROFILER.into());
     container.remove("resources")
 }
 
-pub fn give_resources(spec: &mut Object, resources: Value) {
+pub fn put_resources(spec: &mut JsonObject, resources: Value) {
     let mut containers = match remove(spec, CONTAINERS) {
         Some(Value::Array(containers)) => containers,
         _ => Vec::new(),
     };
-    let known = profiler(&containers).and_then(|index| containers.get_mut(index)).and_then(Value::as_object_mut);
+    let known = profiler_index(&containers).and_then(|index| containers.get_mut(index)).and_then(Value::as_object_mut);
     match known {
         Some(container) => {
             container.insert("name".to_owned(), PROFILER.into());
@@ -41,11 +40,11 @@ pub fn give_resources(spec: &mut Object, resources: Value) {
         }
         None => containers.push(json!({ "name": PROFILER, "resources": resources })),
     }
-    put(spec, CONTAINERS, Value::Array(containers));
+    insert_at(spec, CONTAINERS, Value::Array(containers));
 }
 
-/// The index of the profiler. The first conversion wrote it without a name.
-fn profiler(containers: &[Value]) -> Option<usize> {
+/// The index of the profiler's container. The first version of the conversion wrote it without a name.
+fn profiler_index(containers: &[Value]) -> Option<usize> {
     let unnamed = |container: &Value| match container.get("name") {
         None => container.is_object(),
         Some(name) => name.as_str() == Some(""),
@@ -54,16 +53,16 @@ fn profiler(containers: &[Value]) -> Option<usize> {
     containers.iter().position(named).or_else(|| containers.iter().position(unnamed))
 }
 
-/// Adds an empty list of containers, which the schema requires in a pod with other fields.
-pub fn complete(spec: &mut Object) {
-    if !at(spec, CONTAINERS).is_some_and(Value::is_array) {
-        put(spec, CONTAINERS, json!([]));
+/// Adds an empty list of containers, because the schema requires one in a pod with other fields.
+pub fn add_container_list(spec: &mut JsonObject) {
+    if !value_at(spec, CONTAINERS).is_some_and(Value::is_array) {
+        insert_at(spec, CONTAINERS, json!([]));
     }
 }
 
-/// Removes a list that `complete` would add again.
-pub fn forget_completion(spec: &mut Object) {
-    if at(spec, CONTAINERS) == Some(&json!([])) {
+/// Removes a list that `add_container_list` would add again.
+pub fn remove_empty_container_list(spec: &mut JsonObject) {
+    if value_at(spec, CONTAINERS) == Some(&json!([])) {
         remove(spec, CONTAINERS);
     }
 }

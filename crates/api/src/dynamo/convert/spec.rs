@@ -1,178 +1,184 @@
 //! Converts the spec of a request.
 //!
-//! Every field that the other version has is moved; the rest goes to annotations. Fields from annotations pass through the
-//! same step, so that a field of both versions never returns from an annotation.
+//! Every field that the other version has is moved; the rest goes to annotations. Fields from annotations pass through
+//! the same step, so that a field of both versions never returns from an annotation.
 
 use serde_json::{Value, json};
 
-use super::carry::annotated_spec;
+use super::annotations::annotated_spec;
 use super::job;
-use crate::convert::tree::{Kind, Object, Path, Source, at, int32, overlay, put, remove, text};
-use crate::convert::{SharedField, StoredPlace};
+use crate::convert::tree::{
+    JsonObject, JsonPath, SourceFields, ValueKind, insert_at, int32, overlay, remove, text, value_at,
+};
+use crate::convert::{SharedField, StoredLocation};
 
-/// Fields of the same name and meaning.
-const SAME: [&Path; 4] = [&["model"], &["backend"], &["runtimeVersionOverride"], &["autoApply"]];
+/// Fields with the same name and meaning in both versions.
+const SAME: [&JsonPath; 4] = [&["model"], &["backend"], &["runtimeVersionOverride"], &["autoApply"]];
 
-/// Fields of v1alpha1 with their place in v1beta1.
-const MOVED: [(&Path, Kind, &Path); 12] = [
-    (&["useMocker"], Kind::True, &["features", "mocker", "enabled"]),
-    (&["profilingConfig", "config", "sla", "ttft"], Kind::Number, &["sla", "ttft"]),
-    (&["profilingConfig", "config", "sla", "itl"], Kind::Number, &["sla", "itl"]),
+/// Fields of v1alpha1 with their paths in v1beta1.
+const MOVED: [(&JsonPath, ValueKind, &JsonPath); 12] = [
+    (&["useMocker"], ValueKind::True, &["features", "mocker", "enabled"]),
+    (&["profilingConfig", "config", "sla", "ttft"], ValueKind::Number, &["sla", "ttft"]),
+    (&["profilingConfig", "config", "sla", "itl"], ValueKind::Number, &["sla", "itl"]),
     (
         &["profilingConfig", "config", "sla", "optimizationType"],
-        Kind::Word(&["latency", "throughput"]),
+        ValueKind::OneOf(&["latency", "throughput"]),
         &["sla", "optimizationType"],
     ),
-    (LENGTHS[0].0, Kind::Int32, LENGTHS[0].1),
-    (LENGTHS[1].0, Kind::Int32, LENGTHS[1].1),
-    (&["profilingConfig", "config", "deployment", "modelCache", "pvcName"], Kind::Text, &["modelCache", "pvcName"]),
+    (LENGTHS[0].0, ValueKind::Int32, LENGTHS[0].1),
+    (LENGTHS[1].0, ValueKind::Int32, LENGTHS[1].1),
+    (
+        &["profilingConfig", "config", "deployment", "modelCache", "pvcName"],
+        ValueKind::NonEmptyString,
+        &["modelCache", "pvcName"],
+    ),
     (
         &["profilingConfig", "config", "deployment", "modelCache", "modelPathInPvc"],
-        Kind::Text,
+        ValueKind::NonEmptyString,
         &["modelCache", "pvcModelPath"],
     ),
     (
         &["profilingConfig", "config", "deployment", "modelCache", "pvcMountPath"],
-        Kind::Text,
+        ValueKind::NonEmptyString,
         &["modelCache", "pvcMountPath"],
     ),
-    (&["profilingConfig", "config", "planner"], Kind::Filled, &["features", "planner"]),
+    (&["profilingConfig", "config", "planner"], ValueKind::NonEmptyObject, &["features", "planner"]),
     (
         &["profilingConfig", "tolerations"],
-        Kind::List,
+        ValueKind::NonEmptyList,
         &["overrides", "profilingJob", "template", "spec", "tolerations"],
     ),
     (
         &["profilingConfig", "nodeSelector"],
-        Kind::Filled,
+        ValueKind::NonEmptyObject,
         &["overrides", "profilingJob", "template", "spec", "nodeSelector"],
     ),
 ];
 
 /// Lengths in tokens. v1alpha1 allows a fraction, v1beta1 does not.
-const LENGTHS: [(&Path, &Path); 2] = [
+const LENGTHS: [(&JsonPath, &JsonPath); 2] = [
     (&["profilingConfig", "config", "sla", "isl"], &["workload", "isl"]),
     (&["profilingConfig", "config", "sla", "osl"], &["workload", "osl"]),
 ];
 
-const CONFIG: &Path = &["profilingConfig", "config"];
-const RESOURCES: &Path = &["profilingConfig", "resources"];
-const PROFILER_IMAGE: &Path = &["profilingConfig", "profilerImage"];
-const WORKERS_IMAGE: &Path = &["deploymentOverrides", "workersImage"];
-const IMAGE: &Path = &["image"];
-const POD: &Path = &["overrides", "profilingJob", "template", "spec"];
+const CONFIG: &JsonPath = &["profilingConfig", "config"];
+const RESOURCES: &JsonPath = &["profilingConfig", "resources"];
+const PROFILER_IMAGE: &JsonPath = &["profilingConfig", "profilerImage"];
+const WORKERS_IMAGE: &JsonPath = &["deploymentOverrides", "workersImage"];
+const IMAGE: &JsonPath = &["image"];
+const POD: &JsonPath = &["overrides", "profilingJob", "template", "spec"];
 
-/// The fields of v1alpha1 that v1beta1 has, or keeps in their own annotation.
+/// The fields of v1alpha1 that v1beta1 has, or preserves in their own annotation.
 pub fn shared_fields() -> Vec<SharedField> {
     let field = |stored, written| SharedField { stored, written, with_content: true };
-    let same = SAME.map(|path| field(StoredPlace::Spec(path), path));
-    let moved = MOVED.map(|(alpha, _, beta)| field(StoredPlace::Spec(beta), alpha));
-    let image = field(StoredPlace::Spec(IMAGE), PROFILER_IMAGE);
-    let kept = annotated_spec().map(|(annotation, alpha)| field(StoredPlace::Annotation(annotation), alpha));
-    same.into_iter().chain(moved).chain([image]).chain(kept).collect()
+    let same = SAME.map(|path| field(StoredLocation::Spec(path), path));
+    let moved = MOVED.map(|(alpha, _, beta)| field(StoredLocation::Spec(beta), alpha));
+    let image = field(StoredLocation::Spec(IMAGE), PROFILER_IMAGE);
+    let preserved = annotated_spec().map(|(annotation, alpha)| field(StoredLocation::Annotation(annotation), alpha));
+    same.into_iter().chain(moved).chain([image]).chain(preserved).collect()
 }
 
 /// A spec or a status, split for the other version.
 #[derive(Default)]
-pub struct Split {
+pub struct SectionSplit {
     /// Fields of the other version.
-    pub said: Object,
+    pub mapped: JsonObject,
     /// Fields that the other version does not have.
-    pub rest: Source,
+    pub unmapped: SourceFields,
     /// Resources of the profiling container, to be merged into the list of containers.
     pub resources: Option<Value>,
     /// Whether `image` of v1beta1 is the workers' image, because v1alpha1 has no other.
     pub workers_image: bool,
 }
 
-/// Fields of a spec from annotations.
+/// Fields of a spec that were preserved in annotations.
 #[derive(Default)]
-pub struct Kept {
-    pub spec: Object,
+pub struct PreservedSpec {
+    pub spec: JsonObject,
     pub workers_image: bool,
 }
 
-/// Why a v1alpha1 spec cannot be converted: an opaque configuration that is not an object has no fields. The text begins like
+/// The reason why a v1alpha1 spec cannot be converted: its opaque configuration is not an object. The text begins like
 /// that of the Go operator.
-pub fn config_problem(spec: &Object) -> Option<String> {
-    let kind = match at(spec, CONFIG)? {
+pub fn config_problem(spec: &JsonObject) -> Option<String> {
+    let kind = match value_at(spec, CONFIG)? {
         Value::Object(_) | Value::Null => return None,
         Value::Array(_) => "a list",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Number(_) => "a number",
-        Value::Bool(_) => "true or false",
+        Value::Bool(_) => "a boolean",
     };
-    Some(format!("failed to parse ProfilingConfig.Config: it is {kind}; write an object"))
+    Some(format!("failed to parse ProfilingConfig.Config: expected an object, found {kind}"))
 }
 
-/// `whole`: the object is complete. Only then an absent field means its default, which differs between the versions for
-/// `autoApply`, and only then required fields must be present.
-pub fn from_alpha(spec: Object, whole: bool) -> Split {
-    let mut split = Split { rest: Source::new(spec), ..Split::default() };
-    let Split { said, rest, .. } = &mut split;
+/// In a `complete` object, an absent field means its default, which differs between the versions for `autoApply`, and
+/// required fields must be present.
+pub fn from_alpha(spec: JsonObject, complete: bool) -> SectionSplit {
+    let mut split = SectionSplit { unmapped: SourceFields::new(spec), ..SectionSplit::default() };
+    let SectionSplit { mapped, unmapped, .. } = &mut split;
     for path in SAME {
-        move_value(rest, path, Kind::Anything, said, path);
+        move_value(unmapped, path, ValueKind::Any, mapped, path);
     }
     for (alpha, beta) in LENGTHS {
-        // The exact number stays in the rest, and returns if v1beta1 does not change the length.
-        if let Some(tokens) = at(&rest.rest, alpha).and_then(cut) {
-            put(said, beta, tokens.into());
+        // The exact number stays unmapped, and is restored if v1beta1 does not change the length.
+        if let Some(tokens) = value_at(&unmapped.remaining, alpha).and_then(truncate) {
+            insert_at(mapped, beta, tokens.into());
         }
     }
     for (alpha, kind, beta) in MOVED {
-        if at(said, beta).is_none() {
-            move_value(rest, alpha, kind, said, beta);
+        if value_at(mapped, beta).is_none() {
+            move_value(unmapped, alpha, kind, mapped, beta);
         }
     }
-    if let Some(image) = rest.take(PROFILER_IMAGE, Kind::Text) {
-        put(said, IMAGE, image);
-    } else if let Some(image) = text(at(&rest.rest, WORKERS_IMAGE)) {
-        put(said, IMAGE, image.into());
+    if let Some(image) = unmapped.take(PROFILER_IMAGE, ValueKind::NonEmptyString) {
+        insert_at(mapped, IMAGE, image);
+    } else if let Some(image) = text(value_at(&unmapped.remaining, WORKERS_IMAGE)) {
+        insert_at(mapped, IMAGE, image.into());
         split.workers_image = true;
     }
-    split.resources = split.rest.take(RESOURCES, Kind::Filled);
+    split.resources = split.unmapped.take(RESOURCES, ValueKind::NonEmptyObject);
     // The schema allows any value in the opaque configuration.
-    split.rest.wrong.retain(|(path, _)| !path.starts_with("profilingConfig.config."));
-    if whole {
-        split.said.entry("autoApply").or_insert(false.into());
-        if at(&split.rest.rest, PROFILER_IMAGE) == Some(&"".into()) {
-            remove(&mut split.rest.rest, PROFILER_IMAGE);
+    split.unmapped.wrong_types.retain(|(path, _)| !path.starts_with("profilingConfig.config."));
+    if complete {
+        split.mapped.entry("autoApply").or_insert(false.into());
+        if value_at(&split.unmapped.remaining, PROFILER_IMAGE) == Some(&"".into()) {
+            remove(&mut split.unmapped.remaining, PROFILER_IMAGE);
         }
     }
     split
 }
 
-pub fn from_beta(spec: Object, whole: bool) -> Split {
-    let mut split = Split { rest: Source::new(spec), ..Split::default() };
-    let Split { said, rest, .. } = &mut split;
+pub fn from_beta(spec: JsonObject, complete: bool) -> SectionSplit {
+    let mut split = SectionSplit { unmapped: SourceFields::new(spec), ..SectionSplit::default() };
+    let SectionSplit { mapped, unmapped, .. } = &mut split;
     for path in SAME {
-        move_value(rest, path, Kind::Anything, said, path);
+        move_value(unmapped, path, ValueKind::Any, mapped, path);
     }
     for (alpha, kind, beta) in MOVED {
-        move_value(rest, beta, kind, said, alpha);
+        move_value(unmapped, beta, kind, mapped, alpha);
     }
-    move_value(rest, IMAGE, Kind::Text, said, PROFILER_IMAGE);
-    if let Some(resources) = job::take_resources(rest) {
-        put(said, RESOURCES, resources);
+    move_value(unmapped, IMAGE, ValueKind::NonEmptyString, mapped, PROFILER_IMAGE);
+    if let Some(resources) = job::take_resources(unmapped) {
+        insert_at(mapped, RESOURCES, resources);
     }
-    if whole {
-        said.entry("autoApply").or_insert(true.into());
-        let placed = |name: &str| said.get("profilingConfig").and_then(|config| config.get(name)).is_some();
+    if complete {
+        mapped.entry("autoApply").or_insert(true.into());
+        let placed = |name: &str| mapped.get("profilingConfig").and_then(|config| config.get(name)).is_some();
         if placed("tolerations") || placed("nodeSelector") {
-            job::forget_completion(&mut rest.rest);
+            job::remove_empty_container_list(&mut unmapped.remaining);
         }
     }
     split
 }
 
-fn move_value(from: &mut Source, path: &Path, kind: Kind, to: &mut Object, place: &Path) {
+fn move_value(from: &mut SourceFields, path: &JsonPath, kind: ValueKind, to: &mut JsonObject, place: &JsonPath) {
     if let Some(value) = from.take(path, kind) {
-        put(to, place, value);
+        insert_at(to, place, value);
     }
 }
 
 /// The integer part of a number with a fraction.
-fn cut(value: &Value) -> Option<i32> {
+fn truncate(value: &Value) -> Option<i32> {
     let number = value.as_f64().filter(|_| value.as_i64().is_none())?.trunc();
     let fits = f64::from(i32::MIN) <= number && number <= f64::from(i32::MAX);
     #[expect(clippy::cast_possible_truncation, reason = "checked in the line above")]
@@ -180,68 +186,68 @@ fn cut(value: &Value) -> Option<i32> {
 }
 
 /// The v1beta1 spec: the fields of v1alpha1 over those from annotations.
-pub fn join_beta(split: &mut Split, kept: Kept, whole: bool) -> Object {
-    let mut spec = from_beta(kept.spec, false).rest.rest;
-    let said = std::mem::take(&mut split.said);
-    let placed = at(&said, POD).is_some();
-    overlay(&mut spec, said);
+pub fn assemble_beta(split: &mut SectionSplit, preserved: PreservedSpec, complete: bool) -> JsonObject {
+    let mut spec = from_beta(preserved.spec, false).unmapped.remaining;
+    let mapped = std::mem::take(&mut split.mapped);
+    let placed = value_at(&mapped, POD).is_some();
+    overlay(&mut spec, mapped);
     if let Some(resources) = split.resources.take() {
-        job::give_resources(&mut spec, resources);
+        job::put_resources(&mut spec, resources);
     }
-    if whole && placed {
-        job::complete(&mut spec);
+    if complete && placed {
+        job::add_container_list(&mut spec);
     }
     spec
 }
 
 /// The v1alpha1 spec: the fields of v1beta1 over those from annotations.
-pub fn join_alpha(split: &mut Split, mut kept: Kept, whole: bool) -> Object {
-    if config_problem(&kept.spec).is_some() {
-        remove(&mut kept.spec, CONFIG);
+pub fn assemble_alpha(split: &mut SectionSplit, mut preserved: PreservedSpec, complete: bool) -> JsonObject {
+    if config_problem(&preserved.spec).is_some() {
+        remove(&mut preserved.spec, CONFIG);
     }
-    let mut spec = from_alpha(kept.spec, false).rest.rest;
-    let mut said = std::mem::take(&mut split.said);
+    let mut spec = from_alpha(preserved.spec, false).unmapped.remaining;
+    let mut mapped = std::mem::take(&mut split.mapped);
     for (alpha, _) in LENGTHS {
-        if let Some(tokens) = at(&spec, alpha).and_then(cut) {
-            let unchanged = at(&said, alpha).and_then(int32) == Some(tokens);
-            remove(if unchanged { &mut said } else { &mut spec }, alpha);
+        if let Some(tokens) = value_at(&spec, alpha).and_then(truncate) {
+            let unchanged = value_at(&mapped, alpha).and_then(int32) == Some(tokens);
+            remove(if unchanged { &mut mapped } else { &mut spec }, alpha);
         }
     }
-    // The workers' image was used as `image` because v1alpha1 had no other. It must not appear twice, nor return after
-    // v1beta1 dropped or changed the image.
-    let image = text(at(&said, PROFILER_IMAGE));
-    if let Some(workers) = text(at(&spec, WORKERS_IMAGE)) {
-        if kept.workers_image && image == Some(workers) {
-            remove(&mut said, PROFILER_IMAGE);
+    // The workers' image was used as `image` because v1alpha1 had no other. It must not appear twice, and must not be restored
+    // after v1beta1 removed or changed the image.
+    let image = text(value_at(&mapped, PROFILER_IMAGE));
+    if let Some(workers) = text(value_at(&spec, WORKERS_IMAGE)) {
+        if preserved.workers_image && image == Some(workers) {
+            remove(&mut mapped, PROFILER_IMAGE);
         } else if image.is_none() {
             remove(&mut spec, WORKERS_IMAGE);
         }
     }
-    overlay(&mut spec, said);
+    overlay(&mut spec, mapped);
     // The schema requires an image, even an empty one: without it the object could not be written back.
-    let room = spec.get("profilingConfig").is_none_or(Value::is_object);
-    if whole && room && at(&spec, PROFILER_IMAGE).is_none() {
-        put(&mut spec, PROFILER_IMAGE, "".into());
+    let is_possible = spec.get("profilingConfig").is_none_or(Value::is_object);
+    if complete && is_possible && value_at(&spec, PROFILER_IMAGE).is_none() {
+        insert_at(&mut spec, PROFILER_IMAGE, "".into());
     }
     spec
 }
 
 /// Removes the four fields of `deploymentOverrides` that share one annotation.
-pub fn take_wishes(rest: &mut Object) -> Option<Object> {
-    let wishes = rest.get_mut("deploymentOverrides")?.as_object_mut()?;
-    let four = ["name", "namespace", "labels", "annotations"];
-    let taken: Object = four.iter().filter_map(|name| wishes.remove_entry(*name)).collect();
+pub fn take_metadata_overrides(spec: &mut JsonObject) -> Option<JsonObject> {
+    let overrides = spec.get_mut("deploymentOverrides")?.as_object_mut()?;
+    let names = ["name", "namespace", "labels", "annotations"];
+    let taken: JsonObject = names.iter().filter_map(|name| overrides.remove_entry(*name)).collect();
     if taken.is_empty() {
         return None;
     }
-    if wishes.is_empty() {
-        rest.remove("deploymentOverrides");
+    if overrides.is_empty() {
+        spec.remove("deploymentOverrides");
     }
     Some(taken)
 }
 
-pub fn put_wishes(spec: &mut Object, wishes: Object) {
-    for (name, value) in wishes {
+pub fn put_metadata_overrides(spec: &mut JsonObject, overrides: JsonObject) {
+    for (name, value) in overrides {
         match spec.get_mut("deploymentOverrides") {
             Some(Value::Object(known)) => {
                 known.insert(name, value);

@@ -1,4 +1,4 @@
-//! `nvidia.com/v1beta1`, the storage version. Fields without a value stay absent: defaults are in the schema.
+//! `nvidia.com/v1beta1`, the storage version. Absent fields stay `None`: the schema has the defaults.
 
 use kube_derive::CustomResource;
 use schemars::{JsonSchema, Schema};
@@ -15,9 +15,9 @@ pub use status::{
     ReportedProblem,
 };
 
-/// What to serve, on which hardware, and how fast it must answer. Only `model` is needed; the rest is discovered,
-/// measured or has a default. Once profiling has begun the spec is fixed, but for `runtimeVersionOverride` and
-/// `autoApply` of a request that does not apply its result by itself.
+/// Model to serve, hardware, load and latency targets. Only `model` is required. The spec cannot be changed once
+/// profiling has begun, with one exception: while `autoApply` is false, `runtimeVersionOverride` can be changed until
+/// the graph is created, and `autoApply` can be set to true in phase Ready.
 #[skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
@@ -25,10 +25,10 @@ pub use status::{
     group = "nvidia.com",
     version = "v1beta1",
     kind = "DynamoGraphDeploymentRequest",
-    doc = "Asks for a model to be served within an SLA. A profiling Job looks for the best configuration, the result \
-           is written as a DynamoGraphDeployment, applied if wanted, and watched. The phase in the status goes from \
-           Pending through Profiling and Deploying to Deployed; it stops at Ready if the result is not to be applied, \
-           and at Failed if there is none.",
+    doc = "A request to serve a model within an SLA. A profiling Job searches for the best configuration and generates a \
+           DynamoGraphDeployment, which the operator creates and follows. The phases are Pending, Profiling, Deploying and \
+           Deployed. With `autoApply: false`, the request stops in phase Ready with the generated graph in its status. \
+           Phase Failed is final once profiling has begun.",
     plural = "dynamographdeploymentrequests",
     shortname = "dgdr",
     namespaced,
@@ -50,53 +50,51 @@ pub use status::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DynamoGraphDeploymentRequestSpec {
-    /// The model to serve: an id on Hugging Face such as `Qwen/Qwen3-0.6B`, or a name that the backend can resolve.
-    /// Must not be empty.
+    /// Model to serve: a Hugging Face id such as `Qwen/Qwen3-0.6B`, or a name that the backend can resolve.
     #[schemars(length(min = 1))]
     pub model: String,
 
-    /// The engine that is profiled and deployed. `auto`, the default, leaves the choice to the profiler; it cannot be
-    /// combined with the search strategy `thorough`.
+    /// Engine to profile and deploy. With `auto`, the profiler chooses one; this excludes `searchStrategy: thorough`.
+    /// Default: `auto`.
     #[schemars(extend("default" = "auto"))]
     pub backend: Option<Backend>,
 
-    /// Image of the profiling container, for example `nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0`. If absent when
-    /// the request is created, the operator's default is filled in. A tag that is no version needs
-    /// `runtimeVersionOverride`.
+    /// Image of the profiling container, for example `nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0`. If absent,
+    /// admission sets the operator's default when the request is created. If the tag is not a version,
+    /// `runtimeVersionOverride` is required.
     pub image: Option<String>,
 
-    /// Version of the Dynamo runtime, `MAJOR.MINOR.PATCH`, for all components of the generated graph that do not name
-    /// their own. If absent, the tag of `image` says it.
+    /// Version of the Dynamo runtime, `MAJOR.MINOR.PATCH`, for all components of the generated graph without a version.
+    /// If absent, the version is the tag of `image`.
     #[schemars(regex(pattern = r"^(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})$"))]
     pub runtime_version_override: Option<String>,
 
-    /// A volume that already holds the model's weights. If absent, they are downloaded.
+    /// PersistentVolumeClaim with the model's weights. If absent, the weights are downloaded.
     pub model_cache: Option<ModelCache>,
 
-    /// The GPUs to plan for. What is absent is discovered in the cluster and written here before profiling begins. If
-    /// discovery is not possible, set `gpuSku`, `vramMb` and `numGpusPerNode`.
+    /// GPUs to plan for. The operator discovers absent fields in the cluster and writes them here before profiling
+    /// begins. If it cannot discover them, set `gpuSku`, `vramMb`, `numGpusPerNode` and `totalGpus`.
     pub hardware: Option<Hardware>,
 
-    /// The load to optimise for. If absent, the profiler assumes its own.
-    pub workload: Option<Workload>,
+    /// Load to optimize for. If absent, the profiler's defaults apply.
+    pub workload: Option<WorkloadSpec>,
 
-    /// The latencies to hold. If absent, the profiler's own targets apply.
+    /// Latency targets. If absent, the profiler's defaults apply.
     pub sla: Option<Sla>,
 
-    /// Changes to the objects that the operator writes: the profiling Job and the generated graph. If absent, they are
-    /// used as generated.
+    /// Changes to the profiling Job and to the generated graph.
     pub overrides: Option<Overrides>,
 
-    /// Optional parts of the generated graph. If absent, it has workers and a frontend, no planner, and no simulation.
+    /// Optional features of the generated graph: a planner, and simulated workers.
     pub features: Option<Features>,
 
-    /// How far profiling searches. `rapid`, the default, estimates; `thorough` measures many more configurations, takes
-    /// much longer, and needs a `backend` other than `auto`.
+    /// Search depth of profiling. `rapid` estimates the performance of configurations. `thorough` measures them, takes
+    /// much longer, and requires a `backend` other than `auto`. Default: `rapid`.
     #[schemars(extend("default" = "rapid"))]
     pub search_strategy: Option<SearchStrategy>,
 
-    /// Whether the generated graph is created without being asked again. Default true. With false the request stops in
-    /// phase Ready, where the graph can be read in the status and this field still be set to true.
+    /// True creates the generated graph. With false, the request stops in phase Ready with the graph in
+    /// `status.profilingResults.selectedConfig`, and this field can be set to true later. Default: true.
     #[schemars(extend("default" = true))]
     pub auto_apply: Option<bool>,
 }
@@ -121,43 +119,44 @@ pub enum SearchStrategy {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelCache {
-    /// Name of the PersistentVolumeClaim, in the namespace of the request. Without it nothing is mounted.
+    /// Name of the PersistentVolumeClaim in the namespace of the request. It is mounted read-only. If absent, nothing
+    /// is mounted.
     pub pvc_name: Option<String>,
 
-    /// Directory of the model inside the volume, such as `models/llama-3.1-8b`. A path that begins with `pvcMountPath`
-    /// is read as a path in the container; any other leading slash is ignored. If absent, the root of the volume.
+    /// Directory of the model in the volume, such as `models/llama-3.1-8b`. A path that begins with `pvcMountPath` is a
+    /// path in the container; any other leading slash is ignored. Default: the root of the volume.
     pub pvc_model_path: Option<String>,
 
-    /// Where the volume is mounted in the containers. Default `/opt/model-cache`.
+    /// Mount path of the volume in the containers. Default: `/opt/model-cache`.
     #[schemars(extend("default" = "/opt/model-cache"))]
     pub pvc_mount_path: Option<String>,
 }
 
-// Amounts are JSON numbers as the author wrote them: `500` sent back as `500.0` would count as a change of the spec.
+// Numbers keep the form in which they were written: `500` sent back as `500.0` would be a change of the spec.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hardware {
-    /// The type of GPU to use. In a cluster with several types it also says which nodes count. If absent, that
-    /// of the node with most GPUs is taken, and of equal ones that with most memory.
+    /// Type of GPU. Discovery considers only nodes with this type. If absent, the type of the node with the most GPUs
+    /// is used, and among equal nodes of the one with the most memory per GPU.
     pub gpu_sku: Option<GpuSku>,
 
-    /// Memory of one GPU in MiB, whatever the name says. If absent, discovered.
+    /// Memory of one GPU in MiB. If absent, it is discovered.
     pub vram_mb: Option<Number>,
 
-    /// How many GPUs the search may use. If absent, those of the discovered nodes, at most 32; a number given here is
-    /// not capped.
+    /// Largest number of GPUs that the generated graph may use. If absent, all GPUs of this type on the discovered
+    /// nodes, at most 32. A value in the spec is not limited to 32.
     pub total_gpus: Option<i32>,
 
-    /// GPUs in one node. If absent, discovered.
+    /// Number of GPUs per node. If absent, it is discovered.
     pub num_gpus_per_node: Option<i32>,
 
-    /// How the GPUs of one node are connected; discovery writes `nvlink` or `pcie`. It tells the profiler what to
-    /// expect and configures nothing, so a wrong value makes for wrong estimates.
+    /// Interconnect of the GPUs within a node. Discovery by DCGM exporters writes `nvlink` or `pcie`; other discovery
+    /// leaves it absent. The value is passed to the profiler and configures nothing.
     pub interconnect: Option<String>,
 
-    /// Whether nodes can reach each other's memory by RDMA. It tells the profiler what to expect and configures
-    /// nothing. Discovery writes true or false; absent means that nobody has looked.
+    /// Whether the nodes have RDMA. Discovery writes true or false; absent means unknown. The value is passed to the
+    /// profiler and configures nothing.
     pub rdma: Option<bool>,
 }
 
@@ -182,7 +181,7 @@ pub enum GpuSku {
     T4,
     Mi200,
     Mi300,
-    // Earlier versions of the API accepted any text, so that stored objects may have one; they must stay readable.
+    // Earlier versions of the API accepted any string. Stored objects with one must stay readable.
     #[serde(untagged)]
     #[schemars(skip)]
     Other(String),
@@ -199,21 +198,21 @@ fn only_choice(schema: &mut Schema) {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Workload {
-    /// Tokens in a typical prompt. Default 4000.
+pub struct WorkloadSpec {
+    /// Number of tokens in a typical prompt. Default: 4000.
     #[schemars(extend("default" = 4000))]
     pub isl: Option<i32>,
 
-    /// Tokens in a typical answer. Default 1000.
+    /// Number of tokens in a typical response. Default: 1000.
     #[schemars(extend("default" = 1000))]
     pub osl: Option<i32>,
 
-    /// Requests in flight at the same time. Give this or `requestRate`, not both. With neither, and no planner,
-    /// profiling aims at the highest throughput.
+    /// Number of concurrent requests. It excludes `requestRate`: the profiler fails if both are set. Without both and
+    /// without a planner, the profiler selects the configuration with the highest throughput.
     pub concurrency: Option<Number>,
 
-    /// Requests per second. Give this or `concurrency`, not both. With neither, and no planner, profiling aims at the
-    /// highest throughput.
+    /// Requests per second. It excludes `concurrency`: the profiler fails if both are set. Without both and without a
+    /// planner, the profiler selects the configuration with the highest throughput.
     pub request_rate: Option<Number>,
 }
 
@@ -221,16 +220,18 @@ pub struct Workload {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sla {
-    /// Milliseconds until the first token of an answer. If absent and `e2eLatency` is too, the profiler takes 2000.
+    /// Time to the first token, in milliseconds. Default of the profiler without `e2eLatency`: 2000.
     pub ttft: Option<Number>,
 
-    /// Milliseconds between two tokens of an answer. If absent and `e2eLatency` is too, the profiler takes 30.
+    /// Time between two tokens, in milliseconds. Default of the profiler without `e2eLatency`: 30.
     pub itl: Option<Number>,
 
-    /// Milliseconds for the whole answer. Give this or `ttft` and `itl`, not both.
+    /// Time for the whole response, in milliseconds. It excludes `ttft` and `itl`: the profiler fails if they are set
+    /// as well.
     pub e2e_latency: Option<Number>,
 
-    /// What to prefer where both cannot be had. It is handed to the profiler, and today's profilers do not act on it.
+    /// Goal of the optimization. The value is passed to the profiler, which does not use it yet; `SpecAccepted` reports
+    /// that.
     pub optimization_type: Option<OptimizationType>,
 }
 
@@ -245,16 +246,16 @@ pub enum OptimizationType {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Overrides {
-    /// Spec of the profiling Job, as far as it shall differ from the generated one: deadlines and retries, placement,
-    /// volumes, security, and image, resources and environment of the container `profiler`. Whatever else is set is not
-    /// taken over. `template.spec.containers` must be there and may be empty.
-    // Raw, because Kubernetes' Rust types drop fields that are newer than they are and turn `cpu: 2` into `cpu: "2"`.
+    /// Fields of the profiling Job to change: deadline and retries, placement, volumes, security, image, resources and
+    /// environment of container `profiler`, and resources of container `output-copier`. All other fields are ignored,
+    /// and `SpecAccepted` lists them. `template.spec.containers` is required and may be empty.
+    // A map, because Kubernetes' Rust types drop fields that they do not know and turn `cpu: 2` into `cpu: "2"`.
     #[schemars(schema_with = "schema::job_spec")]
     pub profiling_job: Option<Map<String, Value>>,
 
-    /// Part of a DynamoGraphDeployment, with `apiVersion` (either version) and `kind`, that is merged over the
-    /// generated one. It may change components that profiling has chosen, not add others. Its `metadata.name` names the
-    /// graph; if absent, that is the name of the request with `-dgd` at the end.
+    /// Partial DynamoGraphDeployment, with `apiVersion` (`nvidia.com/v1alpha1` or `nvidia.com/v1beta1`) and `kind`,
+    /// that is merged over the generated one. It can change generated components and cannot add others. `metadata.name`
+    /// is the name of the graph; if absent, the name is that of the request with the suffix `-dgd`.
     #[schemars(schema_with = "schema::embedded_object")]
     pub dgd: Option<Map<String, Value>>,
 }
@@ -263,12 +264,12 @@ pub struct Overrides {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Features {
-    /// Adds Dynamo's planner, which resizes the graph while it runs, with these settings. They go to the planner as
-    /// they are, and the planner checks them when it starts. If absent, there is no planner.
+    /// Settings of Dynamo's planner, which scales the running graph. They are passed on unchanged, and the planner
+    /// validates them when it starts. If absent, the graph has no planner.
     #[schemars(schema_with = "schema::opaque")]
     pub planner: Option<Map<String, Value>>,
 
-    /// Workers that only simulate, to try things out without GPUs. If absent, the workers are real.
+    /// Simulated workers, for tests without GPUs. `hardware` is still required or discovered.
     pub mocker: Option<Mocker>,
 }
 
@@ -276,6 +277,6 @@ pub struct Features {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mocker {
-    /// Whether the graph gets simulated workers in place of real ones. Absent means false.
+    /// True gives the graph simulated workers instead of real ones. Default: false.
     pub enabled: Option<bool>,
 }

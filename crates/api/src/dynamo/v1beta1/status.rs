@@ -1,4 +1,4 @@
-//! The status of a request in `nvidia.com/v1beta1`, which the Go operator may have written.
+//! The status of a request in `nvidia.com/v1beta1`. A stored status may have been written by the Go operator.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -8,65 +8,68 @@ use serde_with_macros::skip_serializing_none;
 
 use crate::meta::schema;
 
-/// How far the request has come. Written by the operator only.
+/// State of the request.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DynamoGraphDeploymentRequestStatus {
-    /// Where the request stands: Pending (being checked), Profiling, Ready (graph generated, not applied), Deploying
-    /// (graph applied, not yet up), Deployed, or Failed. Absent until the operator has seen the request.
+    /// Pending: the request is checked, or waits for something that condition `Validation` or `Profiling` names.
+    /// Profiling: the profiling Job runs. Ready: the graph is generated and not created. Deploying: the graph is
+    /// created and does not serve yet. Deployed: the graph serves. Failed: condition `Succeeded` has the reason. Absent
+    /// until the first reconcile.
     pub phase: Option<Phase>,
 
-    /// What the profiler is busy with while `phase` is Profiling; absent at all other times.
+    /// Current step of the profiler. Absent if `phase` is not Profiling.
     pub profiling_phase: Option<ProfilingPhase>,
 
-    /// Name of the graph, a DynamoGraphDeployment in the same namespace. Set when its spec has been generated, whether
-    /// or not it has been created.
+    /// Name of the DynamoGraphDeployment, in the namespace of the request. Set when the graph is generated, even if it
+    /// is not created. Absent again if the graph was deleted.
     pub dgd_name: Option<String>,
 
-    /// Name of the Job that profiles or has profiled.
+    /// Name of the profiling Job.
     pub profiling_job_name: Option<String>,
 
-    /// Succeeded sums up the whole; Validation, Profiling, SpecGenerated and DeploymentReady tell of the single steps.
+    /// `Succeeded` is the summary. `Validation`, `Profiling`, `SpecGenerated` and `DeploymentReady` report the steps.
+    /// `SpecAccepted` reports fields of the spec without effect, and rejected changes of the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions_by_type")]
     pub conditions: Vec<Condition>,
 
-    /// What profiling found. Absent until it has ended well.
+    /// Result of profiling. Absent until profiling has succeeded.
     pub profiling_results: Option<ProfilingResults>,
 
-    /// How much of the created graph runs. Absent while there is none.
+    /// Replicas of the graph. Absent if the graph does not exist.
     pub deployment_info: Option<DeploymentInfo>,
 
-    /// The `metadata.generation` that this status speaks of.
+    /// The `metadata.generation` that this status is about. A rejected change of the spec does not change it.
     pub observed_generation: Option<i64>,
 
-    /// Problems that were reported as events and still exist. A problem is reported again only after it was gone.
+    /// Current problems that were reported as events, so that each is reported once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reported: Vec<ReportedProblem>,
 }
 
-/// A problem by its code and its object. Two problems are the same if all fields are equal.
+/// A problem, identified by its code and object. Two problems are the same if all fields are equal.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedProblem {
-    /// Code of the problem, one word in CamelCase.
+    /// Code of the problem in CamelCase.
     pub reason: String,
 
-    /// Kind of the object that has the problem. Absent if it is the request itself.
+    /// Kind of the object with the problem. Absent if it is the request.
     pub kind: Option<String>,
 
-    /// Name of that object.
+    /// Name of the object with the problem.
     pub name: Option<String>,
 
-    /// Container of that object, which is then a Pod.
+    /// Container with the problem, if the object is a Pod.
     pub container: Option<String>,
 
-    /// Field of the request, such as `spec.hardware.gpuSku`.
+    /// Field of the request with the problem, such as `spec.hardware.gpuSku`.
     pub field: Option<String>,
 
-    /// The `metadata.generation` of the request that had the problem. Absent if the spec does not matter for it.
+    /// The `metadata.generation` of the request with the problem. Absent if the problem does not depend on the spec.
     pub generation: Option<i64>,
 }
 
@@ -97,19 +100,19 @@ pub enum ProfilingPhase {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProfilingResults {
-    /// The generated DynamoGraphDeployment as a complete manifest: what `autoApply` creates, and what can be reviewed
-    /// and applied by hand without it.
+    /// Generated DynamoGraphDeployment as a complete manifest. `autoApply: true` creates it; without it, users can
+    /// create it themselves.
     #[schemars(schema_with = "schema::opaque")]
     pub selected_config: Option<Map<String, Value>>,
 
-    /// Deprecated: other configurations that were worth considering. Only old profilers deliver any.
+    /// Deprecated: alternative configurations. Only old profilers report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pareto: Vec<ParetoConfig>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ParetoConfig {
-    /// The configuration as the profiler described it.
+    /// Configuration as the profiler reported it.
     #[schemars(schema_with = "schema::opaque")]
     pub config: Map<String, Value>,
 }
@@ -118,9 +121,9 @@ pub struct ParetoConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentInfo {
-    /// Replicas that the components of the graph shall have, in sum.
+    /// Desired replicas of all components in total.
     pub replicas: Option<i32>,
 
-    /// Replicas of all components that can serve now.
+    /// Available replicas of all components in total.
     pub available_replicas: Option<i32>,
 }

@@ -1,16 +1,16 @@
-//! The fields that both versions have, and how their values differ.
+//! The fields that both versions have, and the conversion of their values.
 
 use serde_json::{Value, json};
 
-use crate::convert::{SharedField, StoredPlace};
+use crate::convert::{SharedField, StoredLocation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum LlsdVersion {
     V1alpha1,
     V1alpha2,
 }
 
-impl Version {
+impl LlsdVersion {
     pub const fn name(self) -> &'static str {
         match self {
             Self::V1alpha1 => "v1alpha1",
@@ -28,7 +28,7 @@ impl Version {
 
 /// Conversion of a value between the two fields of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum ValueConversion {
     /// The value is the same, even one of a wrong type: validation then reports it in both versions.
     Same,
     /// A port of 0 is the default in v1alpha1, and invalid in v1alpha2.
@@ -41,22 +41,26 @@ pub(super) enum Turn {
 
 /// Two fields of the same meaning, with all their content.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct FieldPair {
     v1alpha1: &'static [&'static str],
     v1alpha2: &'static [&'static str],
-    pub turn: Turn,
+    pub conversion: ValueConversion,
 }
 
-const fn same(v1alpha1: &'static [&'static str], v1alpha2: &'static [&'static str]) -> Pair {
-    Pair { v1alpha1, v1alpha2, turn: Turn::Same }
+const fn same(v1alpha1: &'static [&'static str], v1alpha2: &'static [&'static str]) -> FieldPair {
+    FieldPair { v1alpha1, v1alpha2, conversion: ValueConversion::Same }
 }
 
 /// Paths below `spec`. The parents of a path are sections, which exist for their fields only.
-pub(super) static PAIRS: [Pair; 20] = [
+pub(super) static FIELD_PAIRS: [FieldPair; 20] = [
     same(&["replicas"], &["workload", "replicas"]),
     same(&["server", "distribution"], &["distribution"]),
     same(&["server", "workers"], &["workload", "workers"]),
-    Pair { v1alpha1: &["server", "containerSpec", "port"], v1alpha2: &["networking", "port"], turn: Turn::Port },
+    FieldPair {
+        v1alpha1: &["server", "containerSpec", "port"],
+        v1alpha2: &["networking", "port"],
+        conversion: ValueConversion::Port,
+    },
     same(&["server", "containerSpec", "resources"], &["workload", "resources"]),
     same(&["server", "containerSpec", "env"], &["workload", "overrides", "env"]),
     same(&["server", "containerSpec", "command"], &["workload", "overrides", "command"]),
@@ -72,9 +76,17 @@ pub(super) static PAIRS: [Pair; 20] = [
     same(&["server", "topologySpreadConstraints"], &["workload", "topologySpreadConstraints"]),
     same(&["server", "autoscaling"], &["workload", "autoscaling"]),
     same(&["server", "storage"], &["workload", "storage"]),
-    Pair { v1alpha1: &["server", "userConfig"], v1alpha2: &["overrideConfig"], turn: Turn::Config },
+    FieldPair {
+        v1alpha1: &["server", "userConfig"],
+        v1alpha2: &["overrideConfig"],
+        conversion: ValueConversion::Config,
+    },
     same(&["server", "tlsConfig", "caBundle"], &["networking", "tls", "caBundle"]),
-    Pair { v1alpha1: &["network", "exposeRoute"], v1alpha2: &["networking", "expose"], turn: Turn::Exposure },
+    FieldPair {
+        v1alpha1: &["network", "exposeRoute"],
+        v1alpha2: &["networking", "expose"],
+        conversion: ValueConversion::Exposure,
+    },
     same(&["network", "allowedFrom"], &["networking", "allowedFrom"]),
 ];
 
@@ -83,47 +95,47 @@ const SECTIONS: [SharedField; 2] =
     [section(&["workload"], &["server"]), section(&["workload", "overrides"], &["server", "podOverrides"])];
 
 const fn section(v1alpha2: &'static [&'static str], v1alpha1: &'static [&'static str]) -> SharedField {
-    SharedField { stored: StoredPlace::Spec(v1alpha2), written: v1alpha1, with_content: false }
+    SharedField { stored: StoredLocation::Spec(v1alpha2), written: v1alpha1, with_content: false }
 }
 
 /// The fields of v1alpha1 that v1alpha2 has.
 pub fn shared_fields() -> Vec<SharedField> {
-    let fields = PAIRS.iter().map(|pair| SharedField {
-        stored: StoredPlace::Spec(pair.v1alpha2),
+    let fields = FIELD_PAIRS.iter().map(|pair| SharedField {
+        stored: StoredLocation::Spec(pair.v1alpha2),
         written: pair.v1alpha1,
         // v1alpha1 has a boolean where v1alpha2 has an object.
-        with_content: pair.turn != Turn::Exposure,
+        with_content: pair.conversion != ValueConversion::Exposure,
     });
     fields.chain(SECTIONS).collect()
 }
 
-/// Fields of v1alpha2 that exclude `overrideConfig`.
-pub(super) const GENERATED: [&str; 4] = ["providers", "resources", "storage", "disabled"];
+/// Sections of v1alpha2 from which a configuration is generated. They exclude `overrideConfig`.
+pub(super) const GENERATED_SECTIONS: [&str; 4] = ["providers", "resources", "storage", "disabled"];
 
-/// Fields of the status that only v1alpha2 has; all others have the same name in both.
-pub(super) const STATUS: [&str; 5] =
+/// Fields of the status that only v1alpha2 has. All other fields have the same name in both versions.
+pub(super) const V1ALPHA2_STATUS_FIELDS: [&str; 5] =
     ["resolvedDistribution", "configGeneration", "findings", "deployedConfigMapName", "podProblem"];
 
-impl Pair {
-    pub fn path(&self, version: Version) -> &'static [&'static str] {
+impl FieldPair {
+    pub fn path(&self, version: LlsdVersion) -> &'static [&'static str] {
         match version {
-            Version::V1alpha1 => self.v1alpha1,
-            Version::V1alpha2 => self.v1alpha2,
+            LlsdVersion::V1alpha1 => self.v1alpha1,
+            LlsdVersion::V1alpha2 => self.v1alpha2,
         }
     }
 
-    /// The counterpart of `value` of `from` in the other version. `None` if that version cannot express it.
-    pub fn said(&self, from: Version, value: &Value) -> Option<Value> {
-        match self.turn {
-            Turn::Same => Some(value.clone()),
-            Turn::Port => value.as_f64().is_none_or(|port| port > 0.0).then(|| value.clone()),
-            Turn::Config => {
+    /// Converts a `value` of version `from`. `None` if the other version cannot express it.
+    pub fn convert_value(&self, from: LlsdVersion, value: &Value) -> Option<Value> {
+        match self.conversion {
+            ValueConversion::Same => Some(value.clone()),
+            ValueConversion::Port => value.as_f64().is_none_or(|port| port > 0.0).then(|| value.clone()),
+            ValueConversion::Config => {
                 let name = value.get("configMapName").filter(|name| *name != "")?;
                 Some(json!({ "configMapName": name }))
             }
-            Turn::Exposure => match (from, value) {
+            ValueConversion::Exposure => match (from, value) {
                 (_, Value::Bool(_)) => Some(value.clone()),
-                (Version::V1alpha2, Value::Object(expose)) => {
+                (LlsdVersion::V1alpha2, Value::Object(expose)) => {
                     Some(expose.get("enabled").cloned().unwrap_or(true.into())).filter(Value::is_boolean)
                 }
                 _ => None,
@@ -132,28 +144,29 @@ impl Pair {
     }
 
     /// The `value` of `version` after conversion to the other version and back.
-    pub fn returned(&self, version: Version, value: &Value) -> Option<Value> {
-        self.said(version, value).and_then(|said| self.said(version.other(), &said))
+    pub fn round_trip(&self, version: LlsdVersion, value: &Value) -> Option<Value> {
+        let converted = self.convert_value(version, value)?;
+        self.convert_value(version.other(), &converted)
     }
 }
 
 /// Meaning of a name in a section of the spec.
-pub(super) enum Node {
+pub(super) enum SpecNode {
     Section(&'static str),
-    Field(&'static Pair),
+    Field(&'static FieldPair),
     /// A field that the other version does not have, or that no version has.
-    Alone,
+    Unpaired,
 }
 
-pub(super) fn node(version: Version, section: &[&'static str], name: &str) -> Node {
+pub(super) fn node_at(version: LlsdVersion, section: &[&'static str], name: &str) -> SpecNode {
     let depth = section.len();
-    let found = PAIRS.iter().find(|pair| {
+    let found = FIELD_PAIRS.iter().find(|pair| {
         let path = pair.path(version);
         path.get(depth).is_some_and(|step| *step == name) && path[..depth] == *section
     });
     match found {
-        Some(pair) if pair.path(version).len() == depth + 1 => Node::Field(pair),
-        Some(pair) => Node::Section(pair.path(version)[depth]),
-        None => Node::Alone,
+        Some(pair) if pair.path(version).len() == depth + 1 => SpecNode::Field(pair),
+        Some(pair) => SpecNode::Section(pair.path(version)[depth]),
+        None => SpecNode::Unpaired,
     }
 }

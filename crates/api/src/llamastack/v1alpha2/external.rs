@@ -1,4 +1,4 @@
-//! Providers from images.
+//! External providers: init containers install them from images.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
@@ -8,46 +8,48 @@ use serde_with_macros::skip_serializing_none;
 
 use crate::meta::schema;
 
-/// Provider images by API. An image belongs under the API that its metadata declares; an empty list counts as none.
+/// Images with providers, by API. The metadata of an image must declare the same API.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExternalProviders {
-    /// Images with providers of the API `inference`.
+    /// Images with providers of the API `inference`. The metadata of each image must declare this API.
     pub inference: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `safety`.
+    /// Images with providers of the API `safety`. The metadata of each image must declare this API.
     pub safety: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `agents`.
+    /// Images with providers of the API `agents`. The metadata of each image must declare this API.
     pub agents: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `vector_io`.
+    /// Images with providers of the API `vector_io`. The metadata of each image must declare this API.
     pub vector_io: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `datasetio`.
+    /// Images with providers of the API `datasetio`. The metadata of each image must declare this API.
     pub dataset_io: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `scoring`.
+    /// Images with providers of the API `scoring`. The metadata of each image must declare this API.
     pub scoring: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `eval`.
+    /// Images with providers of the API `eval`. The metadata of each image must declare this API.
     pub eval: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `tool_runtime`.
+    /// Images with providers of the API `tool_runtime`. The metadata of each image must declare this API.
     pub tool_runtime: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `post_training`.
+    /// Images with providers of the API `post_training`. The metadata of each image must declare this API.
     pub post_training: Option<Vec<ExternalProvider>>,
-    /// Limit of the volume that all of them are installed into. Absent: 2Gi.
+    /// Size limit of the volume that all external providers are installed into. Default: 2Gi.
     #[schemars(schema_with = "schema::quantity")]
     pub volume_size_limit: Option<Quantity>,
 }
 
-/// One provider image.
+/// Image with a provider.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalProvider {
-    /// Name under which the server knows the provider: lower-case letters, digits and dashes, different from all others.
+    /// Id of the provider in the server's configuration: at most 46 lower-case letters, digits and dashes, without a
+    /// dash at the ends. It must be unique among the external providers.
     pub provider_id: String,
-    /// Image with the provider's packages and metadata.
+    /// Image with the provider: `/lls-provider/lls-provider-spec.yaml`, the wheels in `/lls-provider/packages`, and
+    /// `/bin/sh` and `python3` with pip.
     pub image: String,
-    /// When the image is pulled: `Always`, `Never` or `IfNotPresent`. Absent: `IfNotPresent`.
+    /// Pull policy of the image. Default: `IfNotPresent`.
     pub image_pull_policy: Option<PullPolicy>,
-    /// Settings of the provider, passed on as they are. Absent: none.
+    /// Configuration of the provider, passed on unchanged. Default: `{}`.
     #[serde(default)]
     #[schemars(schema_with = "schema::any_json")]
     pub config: Option<Value>,

@@ -7,9 +7,9 @@ macro_rules! form {
     ($form:ident, $expected:literal, $object:ty => $of_object:expr, { $($shorter:tt)+ }, |$full:ident| $schema:tt) => {
         impl<'de> serde::Deserialize<'de> for $form {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Forms;
+                struct FormVisitor;
 
-                impl<'de> serde::de::Visitor<'de> for Forms {
+                impl<'de> serde::de::Visitor<'de> for FormVisitor {
                     type Value = $form;
 
                     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -24,7 +24,7 @@ macro_rules! form {
                     $($shorter)+
                 }
 
-                deserializer.deserialize_any(Forms)
+                deserializer.deserialize_any(FormVisitor)
             }
         }
 

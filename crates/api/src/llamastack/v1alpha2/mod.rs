@@ -1,4 +1,4 @@
-//! `llamastack.io/v1alpha2`: a server whose configuration is generated from providers, models and storage.
+//! `llamastack.io/v1alpha2`: a server whose configuration can be generated from providers, models and storage.
 
 mod external;
 mod form;
@@ -30,7 +30,7 @@ pub use workload::{Overrides, VolumeStorage, Workload};
 // The types of v1alpha1 that did not change.
 pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 
-/// What is to run: a distribution, what its configuration shall contain, and how it runs.
+/// Distribution to run, content of its configuration, and workload.
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,7 +38,8 @@ pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
     group = "llamastack.io",
     version = "v1alpha2",
     kind = "LlamaStackDistribution",
-    doc = "A Llama Stack server that the operator configures, runs and keeps running. With only a distribution given, the image's own configuration is used; every other section changes one part of it.",
+    doc = "A Llama Stack server that the operator configures and runs. Without `providers`, `resources`, `storage` and \
+           `disabled`, the server uses the configuration of its distribution; each of these fields changes a part of it.",
     namespaced,
     shortname = "llsd",
     status = "LlamaStackDistributionStatus",
@@ -65,31 +66,38 @@ pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LlamaStackDistributionSpec {
-    /// Which build of Llama Stack runs.
-    pub distribution: Distribution,
-    /// Providers of the server, by API. They come first and replace the distribution's providers with the same id; the
-    /// others stay. Absent: the distribution's providers. Excluded by `overrideConfig`.
+    /// Distribution of Llama Stack to run. Set either `name` or `image`.
+    pub distribution: DistributionSpec,
+    /// Providers of the server, by API. They come before the distribution's providers and replace those with the same
+    /// id; the others stay. With the annotation `steersman.dev/provider-merge: replace`, they replace all of the
+    /// distribution's providers of the API. Excludes `overrideConfig`.
     pub providers: Option<Providers>,
-    /// Models, tools and shields that the server registers when it starts. Absent: those of the distribution. Excluded by
-    /// `overrideConfig`.
+    /// Models, tool groups and shields that the server registers when it starts, in addition to those of the
+    /// distribution. Excludes `overrideConfig`.
     pub resources: Option<Resources>,
-    /// Where the server keeps its state. Absent: where the distribution keeps it. Excluded by `overrideConfig`.
+    /// Storage of the server's state. If absent, as in the distribution. Excludes `overrideConfig`.
     pub storage: Option<Storage>,
-    /// APIs that the server shall not serve, such as `eval` or `postTraining`; `post_training` means the same. An API that
-    /// has entries in `providers` cannot be disabled. Absent: all APIs of the distribution. Excluded by `overrideConfig`.
+    /// APIs that the server does not serve, such as `eval` or `postTraining` (or `post_training`). An API with entries
+    /// in `providers` or `externalProviders` cannot be disabled, and neither can all APIs. If absent, the server serves
+    /// all APIs of the distribution. Excludes `overrideConfig`.
     pub disabled: Option<Vec<String>>,
-    /// Port, certificates, exposure and who may reach the server. Absent: port 8321 inside the cluster.
+    /// Port, certificates, exposure and allowed clients. If absent, the server listens on port 8321; it then has a
+    /// Service only if `providers`, `resources`, `storage`, `disabled`, `externalProviders` or `workload.overrides.env`
+    /// is set.
     pub networking: Option<Networking>,
-    /// How the server runs: replicas, resources, scaling, volumes. Absent: one replica with the defaults.
+    /// Replicas, resources, scaling, volumes and other settings of the pods. If absent, there is one replica with the
+    /// defaults.
     pub workload: Option<Workload>,
-    /// Providers that are installed from images of their own before the server starts. Where an id is also in the
-    /// generated configuration, the external provider takes its place. Absent: none.
+    /// Providers that init containers install from images before the server starts. An external provider replaces a
+    /// provider with the same id in the configuration. With `overrideConfig`, they are not installed.
     pub external_providers: Option<ExternalProviders>,
-    /// A ConfigMap with a complete `config.yaml`; nothing is generated then. Absent: the configuration is generated.
+    /// ConfigMap with a complete `config.yaml`. If absent, the configuration is generated if `providers`, `resources`,
+    /// `storage`, `disabled`, `externalProviders` or `networking.tls.enabled` is set; otherwise the server uses the
+    /// configuration of its distribution. It excludes `providers`, `resources`, `storage` and `disabled`.
     pub override_config: Option<OverrideConfig>,
 }
 
-/// Name or image of a distribution: exactly one of them.
+/// Name or image of a distribution.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
@@ -98,108 +106,111 @@ pub struct LlamaStackDistributionSpec {
     validation = (rules::NAME_OR_IMAGE, "one of name or image must be specified")
 )]
 #[serde(rename_all = "camelCase")]
-pub struct Distribution {
-    /// A distribution that the operator knows, such as `starter`. It stands for an image of this release and for the
-    /// configuration that belongs to it.
+pub struct DistributionSpec {
+    /// Distribution that the operator knows, such as `starter`: an image with a base configuration.
+    /// `status.distributionConfig.availableDistributions` lists all with their images.
     pub name: Option<String>,
-    /// Any container image with a Llama Stack server in it. To have its configuration changed, the image has to carry that
-    /// configuration in its labels; otherwise give `overrideConfig`.
+    /// Any container image with a Llama Stack server. A configuration can be generated only if the image has its base
+    /// configuration in OCI labels; otherwise use `overrideConfig`.
     pub image: Option<String>,
 }
 
-/// A configuration that the user writes.
+/// ConfigMap with a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideConfig {
-    /// A ConfigMap in the namespace of this object; its key `config.yaml` is used as it stands.
+    /// Name of a ConfigMap in the namespace of this object. Its key `config.yaml` is used unchanged.
     #[schemars(length(min = 1))]
     pub config_map_name: String,
 }
 
-/// What the operator has found and done.
+/// State of the server, as the operator observes it.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
-    /// Where the object stands, in one word; `conditions` say why.
+    /// Pending: there is no Deployment yet. Initializing: pods are starting or being replaced. Ready: all pods are
+    /// ready. Failed: the spec cannot be applied, and a running server stays unchanged. Terminating: the object is
+    /// being deleted.
     pub phase: Option<Phase>,
-    /// The image that runs and the configuration it started from.
+    /// Image of the server and its base configuration.
     pub resolved_distribution: Option<ResolvedDistribution>,
-    /// The configuration that was generated. Absent while none is.
+    /// Generated configuration. Absent if none is generated.
     pub config_generation: Option<ConfigGeneration>,
     /// Versions of the operator and of the server.
     pub version: Option<VersionInfo>,
-    /// What the running server serves.
+    /// Distribution and providers of the server.
     pub distribution_config: Option<DistributionConfig>,
-    /// What holds and what does not, each with a reason and what to do about it.
+    /// `SpecAccepted` reports errors in the spec and fields without effect. The others report the Deployment, storage,
+    /// Service, health, Secrets and configuration of the server.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// Findings about the spec, the most serious first. Absent: an earlier version of the operator wrote this status.
+    /// Findings about the spec, the most severe first. Absent if an earlier version of the operator wrote the status.
     pub findings: Option<Vec<FindingCode>>,
-    /// ConfigMap with the configuration that the Deployment was last seen to use. Absent: the server runs with the
-    /// configuration of its image.
+    /// ConfigMap with the configuration that the Deployment uses. Absent if the Deployment mounts none.
     pub deployed_config_map_name: Option<String>,
-    /// What keeps the newest pod from getting ready. Absent: nothing is known.
+    /// Problem of the newest pod that does not become ready. Absent if there is none.
     pub pod_problem: Option<PodProblem>,
-    /// Pods that are ready.
+    /// Number of ready pods.
     pub available_replicas: Option<i32>,
-    /// Address of the server inside the cluster.
+    /// URL of the server inside the cluster. Absent if the server has no Service.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
-    /// Address from outside. Absent: not exposed. Empty: exposed, but no address has been assigned yet.
+    /// URL of the server outside the cluster. Absent if the server is not exposed. Empty until an address is assigned.
     #[serde(rename = "routeURL")]
     pub route_url: Option<String>,
 }
 
-/// What the distribution turned out to be.
+/// Image and base configuration of the distribution.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResolvedDistribution {
-    /// The image that runs, with its digest where that is known.
+    /// Image of the server. It has a digest if the base configuration was read from its labels.
     pub image: Option<String>,
-    /// Where the base configuration came from: `embedded` in the operator, or `oci-label` of the image.
+    /// Source of the base configuration: `embedded` in the operator, or `oci-label` of the image. Absent with
+    /// `overrideConfig`.
     pub config_source: Option<String>,
-    /// Hash of the base configuration, as `sha256:` and hexadecimal digits.
+    /// Hash of the base configuration: `sha256:` and hexadecimal digits.
     pub config_hash: Option<String>,
 }
 
-/// The generated configuration.
+/// Generated configuration.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigGeneration {
-    /// The ConfigMap that holds it.
+    /// ConfigMap with the configuration.
     pub config_map_name: Option<String>,
-    /// When this content was first generated.
+    /// Time at which this content was generated.
     #[schemars(schema_with = "schema::time")]
     pub generated_at: Option<Time>,
-    /// Number of providers in it.
+    /// Number of providers in the configuration.
     #[schemars(schema_with = "schema::integer")]
     pub provider_count: Option<i64>,
-    /// Number of models, tools and shields that this object adds to it.
+    /// Number of models, tool groups and shields that the spec adds.
     #[schemars(schema_with = "schema::integer")]
     pub resource_count: Option<i64>,
-    /// Version of its format.
+    /// Version of the configuration's format.
     #[schemars(schema_with = "schema::integer")]
     pub config_version: Option<i64>,
 }
 
-/// One finding about the spec, for programs. The message of the condition `SpecAccepted` has the text for people.
+/// Finding about the spec. The message of condition `SpecAccepted` has its text.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingCode {
-    /// How much it matters.
+    /// `Blocker`: nothing is written until the cause is fixed. `Warning`: the object works, but not as the spec says.
+    /// `Info`: no action is needed.
     pub severity: FindingSeverity,
-    /// One word in CamelCase, such as `SecretNotFound`.
+    /// Code in CamelCase, such as `SecretNotFound`.
     pub reason: String,
-    /// Field that it is about, such as `spec.networking.port`. Absent: no field alone.
+    /// Field that the finding is about, such as `spec.networking.port`. Absent if it is not about a single field.
     pub field: Option<String>,
 }
 
-/// `Blocker`: nothing is written until it is corrected. `Warning`: it works, but not as the spec suggests. `Info`: good to
-/// know.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum FindingSeverity {
     Blocker,
@@ -207,18 +218,18 @@ pub enum FindingSeverity {
     Info,
 }
 
-/// What keeps the newest pod from getting ready.
+/// Problem of a pod that does not become ready.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodProblem {
-    /// `Unschedulable`, or the reason that the kubelet gives, such as `ImagePullBackOff`. `Unknown`: an earlier version of the
-    /// operator stored the message alone.
+    /// `Unschedulable`, or the reason of the container's state, such as `ImagePullBackOff` or `CrashLoopBackOff`.
+    /// `Unknown` if an earlier version of the operator stored only the message.
     pub reason: String,
-    /// Container that does not start. Absent: the pod has no node.
+    /// Container that does not start. Absent if the pod is unschedulable.
     pub container: Option<String>,
-    /// Exit code of its last run.
+    /// Exit code of the container's last run.
     pub exit_code: Option<i32>,
-    /// The same in words, with what to do about it.
+    /// Description of the problem, with the next step.
     pub message: String,
 }

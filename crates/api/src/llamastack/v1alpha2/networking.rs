@@ -11,25 +11,28 @@ use serde_with_macros::skip_serializing_none;
 use super::form::form;
 use super::{AllowedFrom, CaBundle, rules};
 
-/// How the server is reached.
+/// Port, certificates, exposure and allowed clients.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Networking {
-    /// Port that the server listens on, 8321 unless given; servers refuse ports below 1024.
+    /// Port of the server, from 1024 to 65535. Default: 8321. A server without a generated configuration can use lower
+    /// ports.
     #[schemars(extend("default" = 8321))]
     pub port: Option<i32>,
-    /// Certificates: the server's own, and those that it trusts. Absent: plain HTTP.
+    /// Certificate of the server, and certificate authorities that it trusts. If absent, the server uses plain HTTP.
     pub tls: Option<Tls>,
-    /// Whether an Ingress, or a Route on OpenShift, makes the server reachable from outside the cluster: `true`, `false`, or
-    /// an object with a `hostname`; `{}` means `true`. Absent: not exposed.
+    /// Exposes the server outside the cluster by an Ingress, or by a Route on OpenShift: `true`, `false`, or an object.
+    /// `{}` means `true`. If absent, the server is not exposed.
     pub expose: Option<ExposeForm>,
-    /// Namespaces that may reach the server. Given: a NetworkPolicy admits these and the operator. Absent: the operator's
-    /// default policy.
+    /// Namespaces whose pods may connect to the server. A NetworkPolicy then allows these namespaces, the namespace of
+    /// this object, the operator's namespace and OpenShift's routers, and denies all others. If absent, there is a
+    /// NetworkPolicy only if `enableNetworkPolicy` is set in ConfigMap `llama-stack-operator-config`; it allows the
+    /// namespace of this object, the operator's namespace and, if the server is exposed, OpenShift's routers.
     pub allowed_from: Option<AllowedFrom>,
 }
 
-/// Certificates: the server's own, and those that it trusts.
+/// Certificate of the server, and certificate authorities that it trusts.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
@@ -41,32 +44,34 @@ pub struct Networking {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Tls {
-    /// Whether the server speaks HTTPS, with the certificate of `secretName`. Absent: it does not.
+    /// True makes the server use HTTPS with the certificate in `secretName`. Default: false.
     pub enabled: Option<bool>,
-    /// A Secret of type `kubernetes.io/tls` in the namespace of this object. Needed when `enabled` is true, unused
-    /// otherwise.
+    /// Secret with the keys `tls.crt` and `tls.key` in the namespace of this object. Required if `enabled` is true,
+    /// ignored otherwise.
     pub secret_name: Option<String>,
-    /// Certificate authorities that the server trusts when it calls others, whether `enabled` or not.
+    /// ConfigMap with certificate authorities that the server trusts, even if `enabled` is false. The variable
+    /// `SSL_CERT_FILE` of the server names a file with these and with those of ConfigMap `odh-trusted-ca-bundle`, if
+    /// the namespace has that one.
     pub ca_bundle: Option<CaBundle>,
 }
 
-/// How the server is exposed.
+/// Exposure of the server outside the cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Expose {
-    /// Whether the server is exposed. Absent: it is.
+    /// False disables the exposure. Default: true.
     pub enabled: Option<bool>,
-    /// Host name of the Ingress or Route. Absent: the Ingress takes requests for any host, the Route gets a host of its own.
+    /// Host name of the Ingress or Route. If absent, the Ingress accepts requests for any host, and the Route gets a
+    /// host name from OpenShift.
     pub hostname: Option<String>,
-    /// Fields that are none of the above. The API server prunes nothing below a node without a type, so a misspelt name
-    /// is still there to be reported.
+    /// Unknown fields, to be reported. The API server does not prune them, because the node has no type.
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: BTreeMap<String, Value>,
 }
 
-/// Exposure, as it was written.
+/// The exposure in the form in which it was written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ExposeForm {

@@ -13,22 +13,23 @@ use super::SecretRef;
 use super::form::form;
 use crate::meta::schema;
 
-/// Providers by API. Each is one provider or a list; ids must differ across all APIs.
+/// Providers by API. Ids must be unique across all APIs.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Providers {
-    /// Who answers requests to models. One provider, or a list in which each has an `id`; the first is the default of
-    /// models that name none. Absent: the distribution's.
+    /// Providers that run models. One provider, or a list; with more than one entry, each needs an `id`. The first is
+    /// the default for models without a provider.
     pub inference: Option<ProviderForm>,
-    /// Who checks what goes in and out. One provider, or a list in which each has an `id`. Absent: the distribution's.
+    /// Providers that check inputs and outputs of models. One provider, or a list; with more than one entry, each needs
+    /// an `id`.
     pub safety: Option<ProviderForm>,
-    /// Who keeps vectors. One provider, or a list in which each has an `id`. Absent: the distribution's.
+    /// Providers that store vectors. One provider, or a list; with more than one entry, each needs an `id`.
     pub vector_io: Option<ProviderForm>,
-    /// Who runs tools. One provider, or a list in which each has an `id`. Absent: the distribution's.
+    /// Providers that run tools. One provider, or a list; with more than one entry, each needs an `id`.
     pub tool_runtime: Option<ProviderForm>,
-    /// Who takes traces and metrics. One provider, or a list in which each has an `id`. Servers since 0.3 have no such API:
-    /// a condition says so, and the entry is left out.
+    /// Providers that receive traces and metrics. One provider, or a list; with more than one entry, each needs an
+    /// `id`. Servers since 0.3 do not have this API: the entries are left out, and condition `SpecAccepted` reports it.
     pub telemetry: Option<ProviderForm>,
 }
 
@@ -37,31 +38,33 @@ pub struct Providers {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "a provider: an object with `provider` in it")]
 pub struct Provider {
-    /// Name under which the server knows this provider. Absent: the value of `provider`; needed where an API has several.
+    /// Id of the provider in the server's configuration. Default: the last part of `provider`, such as `vllm` of
+    /// `remote::vllm`. Required if the API has several providers in the spec.
     pub id: Option<String>,
-    /// Kind of provider, such as `vllm` or `pgvector`. `remote::` or `inline::` is put in front where it is missing.
+    /// Type of the provider, such as `vllm` or `inline::faiss`. A name without `remote::` or `inline::` gets the prefix
+    /// that the provider is known with, or else `remote::`.
     #[schemars(length(min = 1))]
     pub provider: String,
-    /// Address of the service behind the provider. Absent: the provider's own default.
+    /// URL of the service that the provider calls. If absent, the provider's default applies; some providers require
+    /// it.
     pub endpoint: Option<String>,
-    /// The Secret key with the token for that service. The value reaches the server as an environment variable, never by
-    /// the ConfigMap.
+    /// Secret key with the token for that service. The server gets the value as an environment variable; it is never
+    /// written to a ConfigMap.
     pub api_key: Option<SecretRef>,
-    /// More settings whose values are in Secrets, by the name of the setting.
+    /// Other settings with values from Secrets, by the name of the setting.
     pub secret_refs: Option<BTreeMap<String, SecretRef>>,
-    /// Settings passed to the provider as they are. A setting of the form `secretKeyRef: {name, key}` at the top is taken
-    /// from that Secret.
+    /// Settings of the provider, passed on unchanged. A value `secretKeyRef: {name, key}` at the top level is replaced
+    /// by the value of that Secret key. `endpoint`, `apiKey` and `secretRefs` override settings of the same name.
     #[serde(default)]
     #[schemars(schema_with = "schema::any_json")]
     pub settings: Option<Value>,
-    /// Fields that are none of the above. The API server prunes nothing below a node without a type, so a misspelt name
-    /// is still there to be reported.
+    /// Unknown fields, to be reported. The API server does not prune them, because the node has no type.
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: BTreeMap<String, Value>,
 }
 
-/// The providers of one API, as they were written.
+/// The providers of one API in the form in which they were written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ProviderForm {
@@ -70,7 +73,7 @@ pub enum ProviderForm {
 }
 
 impl ProviderForm {
-    /// The providers in their order, whichever way they were written.
+    /// The providers in their order, for both forms.
     pub fn all(&self) -> &[Provider] {
         match self {
             Self::One(provider) => std::slice::from_ref(provider),

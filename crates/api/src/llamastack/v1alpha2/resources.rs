@@ -1,4 +1,4 @@
-//! Models, tools and shields that the server registers.
+//! Models, tool groups and shields that the server registers.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,16 +11,18 @@ use serde_with_macros::skip_serializing_none;
 use super::form::form;
 use crate::meta::schema;
 
-/// What the server registers when it starts.
+/// Models, tool groups and shields that the server registers when it starts.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// Models, each as its name or as an object. Absent: those of the distribution.
+    /// Models in addition to those of the distribution. Each is a name or an object.
     pub models: Option<Vec<ModelForm>>,
-    /// Tool groups, such as `websearch`; they need a provider of the API `toolRuntime`. Absent: those of the distribution.
+    /// Tool groups in addition to those of the distribution, such as `websearch`. They need a provider of the API
+    /// `toolRuntime`. Servers since 0.7 ignore this list and register the tool groups of their providers.
     pub tools: Option<Vec<String>>,
-    /// Shields, such as `llama-guard`; they need a provider of the API `safety`. Absent: those of the distribution.
+    /// Shields in addition to those of the distribution, such as `llama-guard`. They need a provider of the API
+    /// `safety`.
     pub shields: Option<Vec<String>>,
 }
 
@@ -29,27 +31,29 @@ pub struct Resources {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
-    /// Name of the model, as its provider knows it.
+    /// Name of the model at its provider.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Id of the provider that serves it. Absent: the first provider of the API `inference`.
+    /// Id of the provider that serves the model. Default: the first `inference` provider of the spec, else the first
+    /// external one, else the first one of the distribution.
     pub provider: Option<String>,
-    /// Tokens that fit into one request. Absent: not told to the server.
+    /// Context length in tokens, as metadata of the model.
     #[serde(default)]
     #[schemars(schema_with = "schema::integer")]
     pub context_length: Option<i64>,
-    /// What the model is for: `llm`, `embedding` or `rerank`. Absent: `llm`.
+    /// Type of the model: `llm`, `embedding` or `rerank`. Default: `llm`. An `embedding` model also needs the field
+    /// `embeddingDimension`, the length of its vectors, unless the operator knows the model.
     pub model_type: Option<String>,
-    /// How its weights are quantized, such as `fp8`. Absent: not told to the server.
+    /// Quantization of the weights, such as `fp8`, as metadata of the model.
     pub quantization: Option<String>,
-    /// Fields that are none of the above. The API server prunes nothing below a node without a type, so a misspelt name
-    /// is still there to be reported.
+    /// Unknown fields, to be reported, and `embeddingDimension`. The API server does not prune them, because the node
+    /// has no type.
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: BTreeMap<String, Value>,
 }
 
-/// One model, as it was written.
+/// A model in the form in which it was written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ModelForm {
@@ -58,7 +62,7 @@ pub enum ModelForm {
 }
 
 impl ModelForm {
-    /// The model in full, whichever way it was written.
+    /// The model as an object, for both forms.
     pub fn model(&self) -> Cow<'_, Model> {
         match self {
             Self::Name(name) => Cow::Owned(Model { name: name.clone(), ..Model::default() }),
@@ -77,7 +81,7 @@ form! {
         }
     },
     |model| {
-        "description": "The name of a model, or an object with `name` and what else is known of it.",
+        "description": "Name of a model, or an object with `name` and other fields.",
         "x-kubernetes-preserve-unknown-fields": true,
         "minLength": 1,
         "properties": model.get("properties"),

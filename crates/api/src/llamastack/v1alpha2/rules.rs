@@ -1,5 +1,5 @@
-//! CEL rules that admission checks as well. Errors of admission name their rule, so that offline commands, which check both,
-//! report it once.
+//! CEL rules of the schema that admission also checks. Each error of admission refers to its rule, so that offline
+//! commands, which check both, report it once.
 
 pub const NAME_EXCLUDES_IMAGE: &str = "!(has(self.name) && has(self.image))";
 pub const NAME_OR_IMAGE: &str = "has(self.name) || has(self.image)";

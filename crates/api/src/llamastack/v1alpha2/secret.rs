@@ -8,20 +8,20 @@ use serde_json::json;
 
 const FORMS: &str = "give either name and key, or secretKeyRef with name and key";
 
-/// One key of a Secret in the namespace of this object.
+/// Key of a Secret in the namespace of this object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct SecretKey {
     /// Name of the Secret.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Key inside the Secret.
+    /// Key in the Secret.
     #[schemars(length(min = 1))]
     pub key: String,
 }
 
-/// A reference to one key of a Secret, as it was written.
+/// Reference to one key of a Secret, in the form in which it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, try_from = "Written")]
+#[serde(untagged, try_from = "SecretRefForms")]
 pub enum SecretRef {
     Nested {
         #[serde(rename = "secretKeyRef")]
@@ -39,59 +39,59 @@ impl SecretRef {
     }
 }
 
-/// A reference to one key of a Secret in the namespace of this object, written as `name` and `key` or as `secretKeyRef`.
+/// Both forms of a reference to one key of a Secret in the namespace of this object.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Written {
-    /// Name of the Secret; together with `key`, in place of `secretKeyRef`.
+struct SecretRefForms {
+    /// Name of the Secret. Set `name` and `key`, or `secretKeyRef`.
     #[serde(default)]
     #[schemars(length(min = 1))]
     name: Option<String>,
-    /// Key inside the Secret; together with `name`, in place of `secretKeyRef`.
+    /// Key in the Secret. Set `name` and `key`, or `secretKeyRef`.
     #[serde(default)]
     #[schemars(length(min = 1))]
     key: Option<String>,
-    /// Name and key of the Secret, in place of `name` and `key`.
+    /// Name and key of the Secret. Set `name` and `key`, or `secretKeyRef`.
     #[serde(default)]
     secret_key_ref: Option<SecretKey>,
 }
 
-impl TryFrom<Written> for SecretRef {
+impl TryFrom<SecretRefForms> for SecretRef {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
-        match written {
-            Written { secret_key_ref: Some(secret_key_ref), name: None, key: None } => {
+    fn try_from(forms: SecretRefForms) -> Result<Self, String> {
+        match forms {
+            SecretRefForms { secret_key_ref: Some(secret_key_ref), name: None, key: None } => {
                 Ok(Self::Nested { secret_key_ref })
             }
-            Written { secret_key_ref: None, name: Some(name), key: Some(key) } => {
+            SecretRefForms { secret_key_ref: None, name: Some(name), key: Some(key) } => {
                 Ok(Self::Flat(SecretKey { name, key }))
             }
-            Written { secret_key_ref: Some(_), .. } => Err(format!("secret reference in both forms: {FORMS}")),
-            Written { name: Some(_), key: None, .. } => Err(format!("secret reference without key: {FORMS}")),
-            Written { name: None, key: Some(_), .. } => Err(format!("secret reference without name: {FORMS}")),
-            Written { name: None, key: None, .. } => Err(format!("empty secret reference: {FORMS}")),
+            SecretRefForms { secret_key_ref: Some(_), .. } => Err(format!("secret reference in both forms: {FORMS}")),
+            SecretRefForms { name: Some(_), key: None, .. } => Err(format!("secret reference without key: {FORMS}")),
+            SecretRefForms { name: None, key: Some(_), .. } => Err(format!("secret reference without name: {FORMS}")),
+            SecretRefForms { name: None, key: None, .. } => Err(format!("empty secret reference: {FORMS}")),
         }
     }
 }
 
-/// The schema below a node without a type, where the API server accepts no CEL rule.
+/// The schema for a node below one without a type, where the API server accepts no CEL rule.
 impl JsonSchema for SecretRef {
     fn schema_name() -> Cow<'static, str> {
         "SecretRef".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = Written::json_schema(generator);
+        let mut schema = SecretRefForms::json_schema(generator);
         let forms = json!([{ "required": ["name", "key"] }, { "required": ["secretKeyRef"] }]);
         schema.insert("oneOf".to_owned(), forms);
         schema
     }
 }
 
-/// The schema with a CEL rule, whose message says what to write.
+/// The schema with a CEL rule, which has a clearer message than `oneOf`.
 pub(super) fn with_rule(generator: &mut SchemaGenerator) -> Schema {
-    let mut schema = Written::json_schema(generator);
+    let mut schema = SecretRefForms::json_schema(generator);
     let rule = "has(self.secretKeyRef) ? !has(self.name) && !has(self.key) : has(self.name) && has(self.key)";
     schema.insert("x-kubernetes-validations".to_owned(), json!([{ "rule": rule, "message": FORMS }]));
     schema

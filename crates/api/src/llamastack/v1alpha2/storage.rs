@@ -1,4 +1,4 @@
-//! The stores of the server.
+//! The key-value store and the SQL store of the server.
 
 use kube_derive::KubeSchema;
 use schemars::JsonSchema;
@@ -7,18 +7,18 @@ use serde_with_macros::skip_serializing_none;
 
 use super::{SecretRef, rules, secret};
 
-/// The server's two stores. What is absent stays where the distribution has it.
+/// Stores of the server's state.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
-    /// Keys and values: registries, prompts. Absent: as in the distribution.
+    /// Key-value store, for registries and prompts. If absent, as in the distribution.
     pub kv: Option<KvStorage>,
-    /// Tables: responses, conversations. Absent: as in the distribution.
+    /// SQL store, for responses and conversations. If absent, as in the distribution.
     pub sql: Option<SqlStorage>,
 }
 
-/// The store for keys and values.
+/// Key-value store.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(
@@ -30,13 +30,14 @@ pub struct Storage {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KvStorage {
-    /// `sqlite`, a file on the server's volume, or `redis`. `sqlite` unless given.
+    /// `sqlite`, a file on the server's volume, or `redis`. Default: `sqlite`.
     #[serde(rename = "type")]
     #[schemars(extend("default" = "sqlite"))]
     pub type_: Option<KvType>,
-    /// Address of Redis, such as `redis://cache:6379`. Needed with `redis`, unused with `sqlite`.
+    /// URL of Redis, such as `redis://cache:6379`: database 0, without TLS and without a password. Required with
+    /// `redis`, ignored with `sqlite`.
     pub endpoint: Option<String>,
-    /// The Secret key with the password of Redis. Absent: no password. Unused with `sqlite`.
+    /// Secret key with the password of Redis. If absent, there is no password. Ignored with `sqlite`.
     #[serde(default)]
     #[schemars(schema_with = "secret::with_rule")]
     pub password: Option<SecretRef>,
@@ -50,7 +51,7 @@ pub enum KvType {
     Redis,
 }
 
-/// The store for tables.
+/// SQL store.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(
@@ -62,12 +63,12 @@ pub enum KvType {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SqlStorage {
-    /// `sqlite`, a file on the server's volume, or `postgres`. `sqlite` unless given.
+    /// `sqlite`, a file on the server's volume, or `postgres`. Default: `sqlite`.
     #[serde(rename = "type")]
     #[schemars(extend("default" = "sqlite"))]
     pub type_: Option<SqlType>,
-    /// The Secret key with the address of PostgreSQL, such as `postgresql://user:password@host:5432/db`. Needed with
-    /// `postgres`, unused with `sqlite`.
+    /// Secret key with the URL of PostgreSQL, such as `postgresql://user:password@host:5432/db`. Required with
+    /// `postgres`, ignored with `sqlite`.
     #[serde(default)]
     #[schemars(schema_with = "secret::with_rule")]
     pub connection_string: Option<SecretRef>,

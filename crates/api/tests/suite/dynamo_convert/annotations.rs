@@ -140,7 +140,8 @@ fn envelope_may_be_bare_or_any_version() {
     }
 }
 
-/// An unreadable annotation is left alone until the conversion needs its key. Then it is overwritten and reported as lost.
+/// An unreadable annotation is left alone until the conversion needs its key. Then it is overwritten and reported as
+/// lost.
 #[test]
 fn unreadable_annotation_stays_until_key_is_needed() {
     for (key, value) in [
@@ -161,8 +162,8 @@ fn unreadable_annotation_stays_until_key_is_needed() {
     let beta = with_annotation(partial_object(BETA, json!({ "searchStrategy": "rapid" })), convert::SPEC, "not JSON");
     let (alpha, lost) = try_convert(&beta).unwrap();
     assert_eq!(super::spec_envelope(&alpha), json!({ "searchStrategy": "rapid" }));
-    let expected = "metadata.annotations[nvidia.com/dgdr-spec]: the key belongs to conversion, which could not use this \
-                  value; give a value of your own another key";
+    let expected = "metadata.annotations[nvidia.com/dgdr-spec]: the value was removed, because conversion reserves this key \
+                    and could not use the value; use another key for your own annotations";
     assert_eq!(lost, [expected]);
 }
 

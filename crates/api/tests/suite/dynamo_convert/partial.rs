@@ -26,7 +26,7 @@ fn missing_metadata_is_not_added() {
         );
         let (converted, lost) = try_convert(&object).unwrap();
         assert_eq!(converted, without_metadata(super::other_version(version), json!({ "spec": { "model": "m" } })));
-        let why = "has no field for it, and an object without metadata no annotation to keep it in";
+        let why = "has no field for this value, and the object has no metadata to store it in an annotation";
         let expected = ["enableGpuDiscovery", "searchStrategy"].map(|name| {
             format!("spec.{name}: {} {why}", super::other_version(version).trim_start_matches("nvidia.com/"))
         });
@@ -59,23 +59,19 @@ fn sections_are_neither_added_nor_dropped() {
 #[test]
 fn wrong_value_without_metadata_is_rejected() {
     let cases = [
-        (ALPHA, json!({ "spec": { "useMocker": "yes" } }), "spec.useMocker: must be true or false"),
+        (ALPHA, json!({ "spec": { "useMocker": "yes" } }), "spec.useMocker: must be a boolean"),
         (ALPHA, json!({ "spec": { "profilingConfig": 5 } }), "spec.profilingConfig: must be an object"),
-        (ALPHA, json!({ "status": { "state": 5 } }), "status.state: must be a text"),
+        (ALPHA, json!({ "status": { "state": 5 } }), "status.state: must be a string"),
         (ALPHA, json!({ "status": { "deployment": "g" } }), "status.deployment: must be an object"),
         (BETA, json!({ "spec": { "sla": { "ttft": "fast" } } }), "spec.sla.ttft: must be a number"),
-        (
-            BETA,
-            json!({ "spec": { "workload": { "isl": 1.5 } } }),
-            "spec.workload.isl: must be a whole number of at most 32 bits",
-        ),
-        (BETA, json!({ "spec": { "modelCache": { "pvcName": [] } } }), "spec.modelCache.pvcName: must be a text"),
+        (BETA, json!({ "spec": { "workload": { "isl": 1.5 } } }), "spec.workload.isl: must be a 32-bit integer"),
+        (BETA, json!({ "spec": { "modelCache": { "pvcName": [] } } }), "spec.modelCache.pvcName: must be a string"),
         (
             BETA,
             json!({ "spec": { "overrides": { "profilingJob": { "template": [] } } } }),
             "spec.overrides.profilingJob.template: must be an object",
         ),
-        (BETA, json!({ "status": { "phase": {} } }), "status.phase: must be a text"),
+        (BETA, json!({ "status": { "phase": {} } }), "status.phase: must be a string"),
     ];
     for (version, sections, message) in cases {
         let error = try_convert(&without_metadata(version, sections)).unwrap_err();

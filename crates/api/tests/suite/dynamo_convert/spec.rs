@@ -278,7 +278,7 @@ fn fractional_length_is_truncated_and_restored() {
 #[test]
 fn non_object_profiling_config_keeps_upstream_error() {
     for (config, kind) in
-        [(json!("sla:"), "a text"), (json!([1]), "a list"), (json!(1), "a number"), (json!(true), "true or false")]
+        [(json!("sla:"), "a string"), (json!([1]), "a list"), (json!(1), "a number"), (json!(true), "a boolean")]
     {
         let Err(ConvertError::Unreadable { path, problem }) =
             try_convert(&partial_object(ALPHA, profiling_config(config)))
@@ -286,7 +286,7 @@ fn non_object_profiling_config_keeps_upstream_error() {
             panic!("the object was converted")
         };
         assert_eq!(path, "spec.profilingConfig.config");
-        assert_eq!(problem, format!("failed to parse ProfilingConfig.Config: it is {kind}; write an object"));
+        assert_eq!(problem, format!("failed to parse ProfilingConfig.Config: expected an object, found {kind}"));
     }
     let null = partial_object(ALPHA, profiling_config(Value::Null));
     assert_eq!(round_trip(&null), null);

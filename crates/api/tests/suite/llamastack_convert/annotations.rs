@@ -1,4 +1,5 @@
-//! The annotations of the conversion: when their fields are restored, when they are dropped, and which losses are reported.
+//! The annotations of the conversion: when their fields are restored, when they are dropped, and which losses are
+//! reported.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::{
     is_conversion_annotation, object, without_metadata,
 };
 
-const CHANGED: &str = "was dropped, because the fields of v1alpha1 say otherwise now";
+const CHANGED: &str = "was not restored, because fields of v1alpha1 have changed since";
 
 /// A v1alpha2 object that a client of v1alpha1 reads, changes and writes.
 #[test]
@@ -90,10 +91,8 @@ fn v1alpha1_change_wins_and_rest_stays() {
         let written = convert_to_other(&read);
         assert_eq!(written.object["spec"], expected, "{name}");
         assert_eq!(written.object["metadata"]["annotations"][V1ALPHA2_FIELDS], Value::Null, "{name}");
-        let losses: Vec<_> = dropped
-            .iter()
-            .map(|path| format!("metadata.annotations[{V1ALPHA2_FIELDS}]: its {path} {CHANGED}"))
-            .collect();
+        let losses: Vec<_> =
+            dropped.iter().map(|path| format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {path} {CHANGED}")).collect();
         assert_eq!(written.lost, losses, "{name}");
         assert_eq!(
             convert_to_other(&written.object).object["spec"],
@@ -142,7 +141,7 @@ fn v1alpha2_change_wins_and_rest_stays() {
         assert_eq!(back.object["spec"], expected, "{name}");
         assert_eq!(back.lost.len(), dropped, "{name}: {:?}", back.lost);
         for line in back.lost {
-            let reason = "its spec.server.userConfig was dropped, because the fields of v1alpha2 say otherwise now";
+            let reason = "spec.server.userConfig was not restored, because fields of v1alpha2 have changed since";
             assert_eq!(
                 line,
                 format!("metadata.annotations[{V1ALPHA1_FIELDS}.spec.server.userConfig]: {reason}"),
@@ -158,10 +157,7 @@ fn section_without_restored_fields_is_not_restored() {
     read["spec"] = json!({});
     let written = convert_to_other(&read);
     assert_eq!(written.object, object(V1ALPHA2, &json!({})));
-    assert_eq!(
-        written.lost,
-        [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: its spec.networking.expose {CHANGED}")]
-    );
+    assert_eq!(written.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: spec.networking.expose {CHANGED}")]);
 }
 
 #[test]
@@ -177,7 +173,7 @@ fn field_removed_in_v1alpha2_stays_removed() {
     cleared["metadata"]["annotations"] = annotation;
     let read = convert_to_other(&cleared);
     assert_eq!(read.object["metadata"], json!({ "name": "stack" }));
-    let reason = "it has no place on an object of v1alpha2 itself";
+    let reason = "removed, because objects of v1alpha2 have fields for its content";
     assert_eq!(read.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {reason}")]);
     assert_eq!(convert_losslessly(&read.object)["spec"], json!({ "workload": { "replicas": 1 } }));
 }
@@ -210,11 +206,11 @@ fn each_v1alpha1_field_has_its_own_annotation() {
     assert_eq!(convert_losslessly(&out), original);
 }
 
-/// Server-side apply sends the fields that a client owns, sometimes without metadata. An added annotation would become a
-/// field that the client never set, and a field that the other version does not know would fail the request.
+/// Server-side apply sends the fields that a client owns, sometimes without metadata. An added annotation would become
+/// a field that the client never set, and a field that the other version does not know would fail the request.
 #[test]
 fn without_metadata_each_loss_is_reported() {
-    let why = "cannot say this, and there is no metadata to keep it in";
+    let why = "has no field for this value, and the object has no metadata to store it in an annotation";
     let original = without_metadata(
         V1ALPHA2,
         &json!({ "providers": {}, "networking": { "port": 1, "expose": { "hostname": "h" }, "tls": { "enabled": true } } }),
@@ -245,7 +241,8 @@ fn without_metadata_each_loss_is_reported() {
     let out = convert_to_other(&odd);
     assert_eq!(out.object["metadata"], odd["metadata"]);
     assert!(
-        out.lost[0].ends_with("v1alpha1 cannot say this, and metadata.annotations is not a map that could keep it")
+        out.lost[0]
+            .ends_with("v1alpha1 has no field for this value, and metadata.annotations is not a map that can store it")
     );
 }
 
@@ -291,7 +288,7 @@ fn unreadable_annotation_stays() {
         let out = convert_to_other(&original);
         assert_eq!(out.object["metadata"], original["metadata"], "{text}");
         assert_eq!(out.object["spec"], json!({ "workload": { "replicas": 1 } }), "{text}");
-        let reason = "nothing was restored from it, because it is not what the conversion writes; repair or remove it";
+        let reason = "cannot be parsed, so that no field was restored from it; correct or remove the annotation";
         assert_eq!(out.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {reason}")], "{text}");
         assert_eq!(convert_losslessly(&out.object), original, "{text}");
 
@@ -299,7 +296,7 @@ fn unreadable_annotation_stays() {
         stored["spec"]["providers"] = json!({});
         let read = convert_to_other(&stored);
         assert_eq!(annotated_fields(&read.object, V1ALPHA2_FIELDS), json!({ "spec": { "providers": {} } }));
-        let reason = "replaced, because it was not what the conversion writes";
+        let reason = "replaced, because its value could not be parsed";
         assert_eq!(read.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {reason}")], "{text}");
     }
 }
@@ -335,7 +332,7 @@ fn kept_field_without_spec_is_dropped() {
         out.object,
         json!({ "apiVersion": V1ALPHA2, "kind": "LlamaStackDistribution", "metadata": { "name": "stack" } })
     );
-    let reason = "its spec.providers was dropped, because the object has no such part";
+    let reason = "spec.providers was not restored, because the object has no spec";
     assert_eq!(out.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {reason}")]);
 }
 
@@ -354,7 +351,7 @@ fn annotations_of_earlier_builds_are_migrated() {
     spec["networking"] = json!({ "expose": { "hostname": "h" } });
     assert_eq!(out.object["spec"], spec);
     assert_eq!(out.object["metadata"]["annotations"], json!({ "mine": "1" }));
-    let reason = "its novelty was dropped, because no field has this name";
+    let reason = "novelty was not restored, because there is no such field";
     assert_eq!(out.lost, [format!("metadata.annotations[llamastack.io/v1alpha2-extras]: {reason}")]);
 
     original["spec"]["network"]["exposeRoute"] = json!(false);

@@ -1,7 +1,7 @@
 //! Conversion of single fields, in both directions.
 
 use serde_json::{Value, json};
-use steersman_api::convert::{ConvertError, answer, convert};
+use steersman_api::convert::{ConvertError, convert, convert_for_review};
 
 use super::{
     V1ALPHA1, V1ALPHA1_FIELDS, V1ALPHA2, V1ALPHA2_FIELDS, annotated_fields, convert_losslessly, convert_to_other,
@@ -282,13 +282,17 @@ fn inconvertible_object_is_an_error() {
 }
 
 #[test]
-fn answer_always_contains_metadata() {
+fn review_response_has_metadata() {
     for version in [V1ALPHA1, V1ALPHA2] {
         let spec = json!({});
-        let answered = answer(without_metadata(version, &spec), super::other_version(version)).unwrap().object;
+        let answered =
+            convert_for_review(without_metadata(version, &spec), super::other_version(version)).unwrap().object;
         assert_eq!(answered["metadata"], json!({}));
         let whole = object(version, &spec);
-        assert_eq!(answer(whole.clone(), super::other_version(version)), convert(whole, super::other_version(version)));
+        assert_eq!(
+            convert_for_review(whole.clone(), super::other_version(version)),
+            convert(whole, super::other_version(version))
+        );
     }
 }
 

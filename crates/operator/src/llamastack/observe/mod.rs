@@ -188,7 +188,7 @@ pub fn observe_object(object: &DynamicObject) -> Result<ObservedObject, Reconcil
 }
 
 /// The `spec.server` of v1alpha1, with the fields that conversion keeps in an annotation.
-fn v1alpha1_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError> {
+fn v1alpha1_server(object: &DynamicObject) -> Result<v1alpha1::ServerSpec, DecodeError> {
     let strange = |cause: String| DecodeError { path: path!(spec), cause };
     let value = serde_json::to_value(object).map_err(|error| strange(error.to_string()))?;
     let converted = convert(value, &format!("{}/{V1ALPHA1}", Family::Llsd.group()));

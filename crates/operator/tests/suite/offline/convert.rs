@@ -67,8 +67,14 @@ fn lost_fields_are_reported_with_their_path() {
     let run = run_on(&format!("{OLD_STACK}---\n{bare}"), &["convert", "--to", "v1alpha1"]);
     let lines: Vec<&str> = run.assert_success().err.lines().collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(lines[0].starts_with("cr.yaml: document 2: spec.providers: v1alpha1 cannot say this"), "{lines:?}");
-    assert!(lines[1].starts_with("cr.yaml: document 2: spec.resources: v1alpha1 cannot say this"), "{lines:?}");
+    assert!(
+        lines[0].starts_with("cr.yaml: document 2: spec.providers: v1alpha1 has no field for this value"),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1].starts_with("cr.yaml: document 2: spec.resources: v1alpha1 has no field for this value"),
+        "{lines:?}"
+    );
 }
 
 #[test]

@@ -1,18 +1,19 @@
-//! Row of the tables that state the effect of each field of a spec. `xtask check` generates pages from them.
+//! A row of the tables of fields: one field of a spec and its effect. `xtask check` generates pages from the tables.
 
 pub struct Row {
-    /// Path without `spec.`. `[]` is an entry of a list, `{}` a value under a key that the user chooses.
+    /// Path without `spec.`. `[]` is an entry of a list, `{}` a value of a map.
     pub field: &'static str,
-    /// The rest of the spec, in YAML, as the family's test reads it.
+    /// The rest of the spec in YAML, in the form that the test of the API parses.
     pub around: &'static str,
     pub set: &'static str,
     pub changed: &'static str,
     pub effect: &'static str,
-    /// Parts of the output that differ, followed by `; refused without` if the field is required.
+    /// The objects that change, and whether the field is required.
     pub shown: &'static str,
 }
 
-/// Fields of a Kubernetes type, which are all handled alike: path prefix, effect, and parts of the output that differ.
+/// Fields of Kubernetes' own types that share a row: the prefix of their paths, their effect, and the objects that
+/// change.
 pub type Copied = (&'static str, &'static str, &'static str);
 
 pub const fn row(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde_json::json;
-use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
+use steersman_api::variant::v1alpha1::{DecisionStatus, VariantAutoscalingStatus};
 use steersman_plan::variant::{FactorCode, FleetSnapshot, MetricsError, plan};
 use steersman_reconcile::Lookup;
 
@@ -14,7 +14,7 @@ fn status(seen: &FleetSnapshot) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
 }
 
-fn story(seen: &FleetSnapshot) -> DecisionStory {
+fn story(seen: &FleetSnapshot) -> DecisionStatus {
     status(seen).decision.clone().unwrap()
 }
 

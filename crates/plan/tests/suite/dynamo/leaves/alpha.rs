@@ -1,5 +1,5 @@
-//! Effect of each field of a v1alpha1 spec after conversion, with two values that show it. Each leaf of the schema has
-//! a row.
+//! The effect of each field of a v1alpha1 spec after its conversion, with values that show it: one row for each leaf of
+//! the schema.
 
 use super::row::{Copied, Row, row};
 
@@ -17,8 +17,14 @@ pub const ROWS: &[Row] = &[
         "as `runtimeVersionOverride`",
         "graph, profiler",
     ),
-    row("autoApply", "{}", ["true", "false"], "as `autoApply`; without, the graph is not created", "graph, profiler"),
-    row("enableGpuDiscovery", "{}", ["false", "true"], "nothing: what is not said is always found out", "condition"),
+    row("autoApply", "{}", ["true", "false"], "as `autoApply`; default false", "graph, profiler"),
+    row(
+        "enableGpuDiscovery",
+        "{}",
+        ["false", "true"],
+        "nothing: missing hardware fields are always discovered",
+        "condition",
+    ),
     row(
         "profilingConfig.profilerImage",
         "{}",
@@ -30,24 +36,24 @@ pub const ROWS: &[Row] = &[
         "profilingConfig.config",
         "{}",
         ["{sla: {ttft: 10}}", "{sla: {ttft: 20}, engine: {x: 1}}"],
-        "`sla`, `workload`, `modelCache` and `features.planner` where it has them; other keys have no effect",
+        "as `sla`, `workload`, `modelCache` and `features.planner`; other keys have no effect",
         "profiler",
     ),
     row(
         "profilingConfig.configMapRef.name",
         "{profilingConfig: {configMapRef: {}}}",
         ["one", "other"],
-        "the ConfigMap that is mounted at `/config`, which current profilers do not read",
+        "ConfigMap that is mounted at `/config`, which current profilers do not read",
         "Job; refused without",
     ),
     row(
         "profilingConfig.configMapRef.key",
         "{profilingConfig: {configMapRef: {name: base}}}",
         ["one", "other"],
-        "the key in it; without, `disagg.yaml`",
+        "key in that ConfigMap; default `disagg.yaml`",
         OUTPUT,
     ),
-    row("profilingConfig.outputPVC", "{}", ["one", "other"], "the claim for the profiler's files", OUTPUT),
+    row("profilingConfig.outputPVC", "{}", ["one", "other"], "claim for the profiler's files", OUTPUT),
     row(
         "profilingConfig.nodeSelector{}",
         "{profilingConfig: {nodeSelector: {}}}",
@@ -59,10 +65,16 @@ pub const ROWS: &[Row] = &[
     row("deploymentOverrides.namespace", "{}", ["one", "other"], NO_EFFECT, "condition"),
     row("deploymentOverrides.labels{}", "{}", ["one", "other"], NO_EFFECT, "condition"),
     row("deploymentOverrides.annotations{}", "{}", ["one", "other"], NO_EFFECT, "condition"),
-    row("deploymentOverrides.workersImage", "{}", ["one:1", "other:1"], "nothing beside `profilerImage`", "condition"),
+    row(
+        "deploymentOverrides.workersImage",
+        "{}",
+        ["one:1", "other:1"],
+        "nothing if `profilerImage` is set",
+        "condition",
+    ),
 ];
 
 pub const COPIED: &[Copied] = &[
-    ("profilingConfig.resources", "as in `overrides.profilingJob`, of container `profiler`", "Job, profiler"),
+    ("profilingConfig.resources", "as in `overrides.profilingJob`, for container `profiler`", "Job, profiler"),
     ("profilingConfig.tolerations", "as in `overrides.profilingJob`", "Job, profiler"),
 ];
