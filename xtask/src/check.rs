@@ -1,6 +1,7 @@
 //! `cargo xtask check`: regenerates the generated files and fails if a stored one differs. It also fails on decisions that
 //! read the text of a message.
 
+mod plain_words;
 mod prose_decisions;
 
 use std::fs;
@@ -49,6 +50,7 @@ const FILES: [GeneratedFile; 10] = [
 impl Check {
     pub fn run(self) -> Result<()> {
         prose_decisions::check(&crate::root())?;
+        plain_words::check(&crate::root())?;
         let mut stale = Vec::new();
         for file in FILES {
             let path = crate::root().join(file.path);

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     println!("{}", table(&rows));
     match rows.iter().find(|row| row.median > row.goal) {
         Some(row) => {
-            eprintln!("{} on {} takes longer than its goal", row.case, row.of);
+            eprintln!("{} on {} takes longer than its goal", row.case, row.input);
             ExitCode::FAILURE
         }
         None => ExitCode::SUCCESS,

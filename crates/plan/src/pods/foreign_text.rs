@@ -12,12 +12,16 @@ const MAX_CHARS: usize = 600;
 const MIN_ID_DIGITS: usize = 32;
 
 pub(super) fn unschedulable(message: &str) -> Unschedulable {
-    // Schedulers write the kind in lower case or in its own spelling.
-    match message.to_lowercase().contains("persistentvolumeclaim") {
+    match is_about_claim(message) {
         true if message.contains("not found") => Unschedulable::ClaimMissing,
         true => Unschedulable::ClaimUnbound,
         false => Unschedulable::NoNode,
     }
+}
+
+/// Schedulers write the kind in lower case or in its own spelling.
+fn is_about_claim(unscheduled: &str) -> bool {
+    unscheduled.to_lowercase().contains("persistentvolumeclaim")
 }
 
 /// What no node offers, without numbers of nodes, which change as nodes come and go.

@@ -24,8 +24,8 @@ pub fn infer(model: &str) -> Option<GpuSku> {
     let plain: String = model.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
     let sxm = ["SXM", "HGX", "DGX", "HBM3"].into_iter().any(|token| plain.contains(token));
     // An `RTX A3000` is no A30.
-    let words: Vec<&str> = model.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-    let has = |token: &str| if token == "A30" { words.contains(&token) } else { plain.contains(token) };
+    let parts: Vec<&str> = model.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let has = |token: &str| if token == "A30" { parts.contains(&token) } else { plain.contains(token) };
     let (_, on_board, on_card) = TOKENS.iter().find(|(token, ..)| has(token))?;
     Some(if sxm { on_board } else { on_card }.clone())
 }

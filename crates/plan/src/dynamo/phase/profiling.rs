@@ -198,9 +198,9 @@ pub fn verdict_of_failed(snapshot: &Snapshot) -> Option<(String, String)> {
 }
 
 /// Whether a reason is one of [`failed_reason`], which NVIDIA's operator shares.
-fn is_failed_reason(reason: &str) -> bool {
+fn is_failed_reason(code: &str) -> bool {
     // NVIDIA's operator names a sub-phase as its status does, and has a reason for the last one.
-    let phase = reason.strip_suffix("Failed");
+    let phase = code.strip_suffix("Failed");
     phase.is_some_and(|phase| ["Profiling", "Completed"].contains(&phase) || parse_phase(phase).is_some())
 }
 
