@@ -20,7 +20,7 @@ pub fn take_resources(spec: &mut SourceFields) -> Option<Value> {
 
 fn take_profiler_resources(containers: &mut [Value]) -> Option<Value> {
     let container = containers.get_mut(profiler_index(containers)?)?.as_object_mut()?;
-    if !container.get("resources")?.as_object().is_some_and(|resources| !resources.is_empty()) {
+    if container.get("resources")?.as_object().is_none_or(|resources| resources.is_empty()) {
         return None;
     }
     container.insert("name".to_owned(), PROFILER.into());

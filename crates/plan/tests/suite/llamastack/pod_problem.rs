@@ -94,11 +94,9 @@ fn each_problem_comes_with_remedy() {
     for (pod, want) in [
         (
             waiting_pod("ErrImagePull", "failed to resolve reference \"image:1\": not found"),
-            format!(
-                "ImagePullBackOff: container llama-stack cannot pull image image:1: failed to resolve reference \
-                 \"image:1\": not found. Check the name, the tag and the pull secrets; the pod starts as soon as the \
-                   image can be pulled"
-            ),
+            "ImagePullBackOff: container llama-stack cannot pull image image:1: failed to resolve reference \"image:1\": \
+             not found. Check the name, the tag and the pull secrets; the pod starts as soon as the image can be pulled"
+                .into(),
         ),
         (
             waiting_pod("CreateContainerConfigError", "couldn't find key token in Secret team-a/vllm"),
