@@ -111,16 +111,16 @@ impl Reconciler for LlamaStack {
         observe::observe(context, &self.settings, &self.watches, object).await
     }
 
-    fn plan(&self, seen: &Snapshot) -> Plan {
-        family::plan(seen)
+    fn plan(&self, snapshot: &Snapshot) -> Plan {
+        family::plan(snapshot)
     }
 
     fn events(&self, _: &Snapshot, plan: &Plan, _: &Outcome) -> Vec<Event> {
         plan.events.clone()
     }
 
-    fn status(&self, seen: &Snapshot, plan: &Plan, outcome: &Outcome) -> Result<Value, ReconcileError> {
-        serialize_status(&family::status(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
+    fn status(&self, snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Result<Value, ReconcileError> {
+        serialize_status(&family::status(snapshot, plan, outcome), &snapshot.object.namespace, &snapshot.object.name)
     }
 
     async fn run_watches(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {

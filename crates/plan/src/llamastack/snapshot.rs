@@ -29,18 +29,18 @@ pub struct Snapshot {
     pub has_legacy_policy: bool,
     /// ConfigMaps with configurations that were generated for the object, and that it controls.
     pub config_maps: Vec<ObservedConfigMap>,
-    /// The ConfigMaps that ReplicaSets with pods use. None: nobody looked, so that none is removed.
+    /// The ConfigMaps that ReplicaSets with pods use. None: not read, so that none is removed.
     pub in_use: Option<BTreeSet<String>>,
-    /// What was looked up of the Secrets and ConfigMaps that the spec names.
+    /// The Secrets and ConfigMaps that the spec references.
     pub references: Vec<ObservedReference>,
     pub trust: ObservedTrust,
-    /// Whether watches tell of every change to what the object refers to. False: only looking again shows it.
+    /// Whether watches report every change of the referenced objects. False: they have to be read again.
     pub followed: bool,
-    /// What the labels of the image say of its configuration.
+    /// The labels of the image, which may hold its base configuration.
     pub labels: ObservedLabels,
     /// Whether the cluster has the ClusterRole with which OpenShift lets pods run as any user.
     pub any_user: bool,
-    /// The pods of the Deployment, newest first, without those that are leaving. Absent until the first list is complete.
+    /// The pods of the Deployment, newest first, without those that are being deleted. Absent until the first list is complete.
     pub pods: Option<Vec<ObservedPod>>,
     pub server: ObservedServer,
 }
@@ -49,11 +49,11 @@ pub struct Snapshot {
 pub struct Settings {
     pub operator_version: String,
     pub distributions: BTreeMap<String, String>,
-    /// Of the containers that run before the server. None: not known.
+    /// Image of the init containers. None: unknown.
     pub operator_image: Option<String>,
-    /// Where the operator runs. None: not known.
+    /// Namespace of the operator. None: unknown.
     pub operator_namespace: Option<String>,
-    /// What its ConfigMap says. Its images are among the distributions already.
+    /// Settings of the operator's ConfigMap. `distributions` includes its images.
     pub operator_config: OperatorConfig,
 }
 
@@ -65,91 +65,91 @@ pub struct ObservedObject {
     pub generation: Option<i64>,
     pub deleting: bool,
     pub spec: LlamaStackDistributionSpec,
-    /// Places of the spec that it was written with and that were lost in reading it.
+    /// Paths of the stored spec that decoding lost.
     pub unread: Vec<FieldPath>,
     pub v1alpha1: V1alpha1Fields,
-    /// The value of the annotation that says how providers are merged.
+    /// Value of the annotation `steersman.dev/provider-merge`.
     pub provider_merge: Option<String>,
-    /// As stored.
+    /// The stored status.
     pub status: Option<LlamaStackDistributionStatus>,
 }
 
-/// What the object says in v1alpha1 and has no field for in v1alpha2.
+/// Fields of v1alpha1 that v1alpha2 does not have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct V1alpha1Fields {
     /// `spec.server`, whole: the pods of an earlier operator were made from it.
     pub server: Value,
     pub container_name: Option<String>,
-    /// Where the ConfigMap of `overrideConfig` is, if not beside the object.
+    /// Namespace of the ConfigMap of `overrideConfig`, if it is not that of the object.
     pub config_namespace: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedDeployment {
     pub generation: Option<i64>,
-    /// Of its status: the generation that the numbers below speak of.
+    /// `status.observedGeneration`: the generation that the counts below are about.
     pub observed_generation: Option<i64>,
-    /// Of its spec.
+    /// `spec.replicas`.
     pub replicas: Option<i32>,
     pub replicas_owner: ReplicasOwner,
-    /// Of its status; absent counts as 0, as the API server leaves out zeros.
+    /// `status.readyReplicas`; the API server omits zeros.
     pub ready: i32,
     pub updated: i32,
-    /// All its pods, those of older templates too.
+    /// All pods, including those of older templates.
     pub pods: i32,
-    /// What the Deployment says is in its way.
+    /// The problem that the Deployment reports.
     pub trouble: Option<String>,
-    /// An earlier operator made it, and it has not been taken over yet.
+    /// An earlier operator created it, and it is not adopted yet.
     pub legacy: bool,
-    /// The mark of a take-over.
+    /// Value of the label `steersman.dev/adopted`.
     pub adopted: Option<String>,
-    /// `spec.template` as it lives.
+    /// The live `spec.template`.
     pub template: Value,
     pub resource_version: Option<String>,
 }
 
-/// Who decides on `spec.replicas` of the live Deployment, by its managed fields. A Go operator that is being replaced
+/// The owner of `spec.replicas` of the live Deployment, by its managed fields. A Go operator that is being replaced
 /// (`manager`, or the object's name) does not count as another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReplicasOwner {
-    /// Steersman alone, or nobody.
+    /// Steersman alone, or no field manager.
     #[default]
     Ours,
-    /// Somebody else: the name of that field manager.
+    /// Another field manager, by its name.
     Other(String),
-    /// A HorizontalPodAutoscaler that is not the object's own: its name.
+    /// A HorizontalPodAutoscaler that the object does not own, by its name.
     Autoscaler(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedClaim {
-    /// `Pending`, `Bound` or `Lost`, or `Terminating` once somebody deleted it; None before the first.
+    /// `Pending`, `Bound` or `Lost`, or `Terminating` while it is being deleted. None: not set yet.
     pub phase: Option<String>,
     pub size: Option<Quantity>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedIngress {
-    /// Host name or else address of its load balancer. None: it has none yet.
+    /// Host name or IP address of the load balancer. None: not assigned yet.
     pub address: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ObservedRoute {
-    /// The cluster has no Routes: it is not one of OpenShift.
+    /// The cluster does not serve Routes.
     #[default]
     NotServed,
-    /// There is no Route yet, or no router has said anything of it.
+    /// There is no Route yet, or no router has answered.
     Unanswered,
     Admitted {
         host: String,
     },
-    /// Every router that has answered refuses it; why.
+    /// Every router that has answered refuses it, for this reason.
     Refused(String),
 }
 
 impl ObservedRoute {
-    /// Whether there is a router at all: where somebody installed the API alone, nobody answers.
+    /// Whether there is a router: some clusters have the API alone.
     pub fn answered(&self) -> bool {
         matches!(self, Self::Admitted { .. } | Self::Refused(_))
     }
@@ -162,24 +162,24 @@ pub struct ObservedConfigMap {
     pub created: Option<Timestamp>,
 }
 
-/// One Secret or ConfigMap that the spec names. No value of a Secret is ever in it.
+/// A Secret or ConfigMap that the spec references. It never holds a value of a Secret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedReference {
     pub secret: bool,
     pub namespace: String,
     pub name: String,
-    /// None: it is not there.
+    /// None: the object does not exist.
     pub keys: Option<BTreeSet<String>>,
-    /// The whole content of the ConfigMap that `overrideConfig` names.
+    /// The whole content of a ConfigMap.
     pub content: Option<BTreeMap<String, String>>,
 }
 
-/// ConfigMaps with certificates, as they are.
+/// The content of ConfigMaps with CA certificates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedTrust {
-    /// The one that the spec names. None: it names none, or there is none.
+    /// The ConfigMap of `spec.networking.tls.caBundle`. None: not set, or missing.
     pub named: Option<BTreeMap<String, String>>,
-    /// The one that Open Data Hub keeps in the namespace. None: there is none.
+    /// The ConfigMap that Open Data Hub maintains in the namespace. None: missing.
     pub cluster: Option<BTreeMap<String, String>>,
 }
 
@@ -191,9 +191,9 @@ pub enum ObservedServer {
     /// The last poll failed, for this reason.
     Failed(String),
     Answered {
-        /// None: it does not say.
+        /// None: the response has none.
         version: Option<String>,
-        /// None: it tells them only to those who show credentials.
+        /// None: the server requires credentials for them.
         providers: Option<Vec<ProviderInfo>>,
     },
 }

@@ -76,8 +76,8 @@ pub async fn observe(
     watches: &SharedWatches,
     object: &DynamicObject,
 ) -> Result<Observed<Snapshot>, ReconcileError> {
-    let seen = observe_object(object)?;
-    let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
+    let observed = observe_object(object)?;
+    let (name, namespace) = (observed.name.clone(), observed.namespace.clone());
     let legacy = Some(legacy_operator(&name));
     let owner = Owner { legacy, ..Owner::of(custom_resource(Family::Llsd).gvk(), object) };
     let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named(&name)).await?;
@@ -94,28 +94,28 @@ pub async fn observe(
     let config_maps = config_maps(&live, &owner.uid);
     // The ConfigMaps in use are needed only before a removal.
     let in_use = if config_maps.len() > RETAINED_CONFIG_MAPS {
-        Some(references::in_use(&context.server, &seen).await?)
+        Some(references::in_use(&context.server, &observed).await?)
     } else {
         None
     };
     let settings = settings.under((*watches.config.current(&context.server).await?).clone());
-    let looked = watches.references.look_up(&context.server, &seen, settings.operator_namespace.as_deref()).await?;
+    let lookup = watches.references.look_up(&context.server, &observed, settings.operator_namespace.as_deref()).await?;
     // A cluster does not become OpenShift later: one lookup is enough.
     let any_user = *watches.any_user.get_or_try_init(|| references::any_user(&context.server)).await?;
     let place = NamespacedName::new(namespace.clone(), name.clone());
-    let exposed = seen.spec.networking.as_ref().and_then(|networking| networking.expose.as_ref());
+    let exposed = observed.spec.networking.as_ref().and_then(|networking| networking.expose.as_ref());
     let exposed = exposed.is_some_and(ExposeForm::enabled);
     let route = watches.routes.observe(&context.server, &place, &owner.uid, exposed, &mut live).await?;
-    let labels = observe_labels(watches.labels.as_ref(), &settings, &seen, &live);
+    let labels = observe_labels(watches.labels.as_ref(), &settings, &observed, &live);
     let mut deployment = None;
     if let Some(found) = live.get(&gvk_of::<Deployment>(), &names::deployment(&name)) {
-        let decides = replicas::owner(&context.server, &seen, found).await?;
+        let decides = replicas::owner(&context.server, &observed, found).await?;
         deployment = observe_deployment(found, &name, decides);
     }
-    let mut seen = Snapshot {
+    let mut snapshot = Snapshot {
         now: Timestamp::now(),
         settings,
-        object: seen,
+        object: observed,
         deployment,
         volume_claim: live.get(&gvk_of::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(observe_claim),
         service: live.get(&gvk_of::<Service>(), &names::service(&name)).is_some(),
@@ -126,18 +126,18 @@ pub async fn observe(
             .is_some_and(|policy| !is_managed_by(policy, MANAGER)),
         config_maps,
         in_use,
-        references: looked.references,
-        trust: looked.trust,
-        followed: looked.followed,
+        references: lookup.references,
+        trust: lookup.trust,
+        followed: lookup.followed,
         labels,
         any_user,
         pods: watches.pods.observe(&place),
         server: ObservedServer::Pending,
     };
     if let Some(servers) = &watches.servers {
-        seen.server = servers.observe(&place, poll_target(&seen));
+        snapshot.server = servers.observe(&place, poll_target(&snapshot));
     }
-    Ok(Observed { owner, snapshot: seen, live })
+    Ok(Observed { owner, snapshot, live })
 }
 
 /// Reads the labels of the image, if the plan needs them.
@@ -253,12 +253,12 @@ fn observe_deployment(
 
 /// The Deployment's own report of a problem with its pods.
 fn trouble(status: &DeploymentStatus) -> Option<String> {
-    let stands = |condition: &&DeploymentCondition| match condition.type_.as_str() {
+    let reports_problem = |condition: &&DeploymentCondition| match condition.type_.as_str() {
         "Progressing" => condition.status == "False",
         "ReplicaFailure" => condition.status == "True",
         _ => false,
     };
-    let found = status.conditions.iter().flatten().find(stands)?;
+    let found = status.conditions.iter().flatten().find(reports_problem)?;
     found.message.clone().or_else(|| found.reason.clone())
 }
 

@@ -201,14 +201,14 @@ mod tests {
     #[test]
     fn first_known_namespace_with_config_counts() {
         let config = config();
-        assert!(!config.update(1, present("former:1")), "the own namespace is not known yet");
+        assert!(!config.update(1, present("former:1")), "the state of the first namespace is unknown");
         assert_eq!(place(&config), None);
         assert!(config.update(0, ConfigMapState::Absent));
         assert_eq!(place(&config).unwrap(), "former/llama-stack-operator-config");
         assert!(config.update(0, present("own:1")));
         assert_eq!(place(&config).unwrap(), "own/llama-stack-operator-config");
-        assert!(!config.update(1, present("former:2")), "that one does not count");
-        assert!(!config.update(0, present("own:1")), "it says the same");
+        assert!(!config.update(1, present("former:2")), "the second namespace is not used");
+        assert!(!config.update(0, present("own:1")), "unchanged");
         assert!(config.update(0, present("own:2")));
     }
 

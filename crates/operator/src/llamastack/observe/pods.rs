@@ -21,7 +21,7 @@ const SERVERS: &str = "app=llama-stack";
 /// Names the object that the pod belongs to.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
-pub struct Pods {
+pub struct PodWatch {
     store: Store<PodRecord>,
     objects: Mutex<Objects>,
 }
@@ -52,14 +52,14 @@ impl Record for PodRecord {
     }
 }
 
-impl Default for Pods {
+impl Default for PodWatch {
     fn default() -> Self {
         // Later changes are compared with the problems of the first list.
         Self { store: Store::reporting_first_list(), objects: Mutex::default() }
     }
 }
 
-impl Pods {
+impl PodWatch {
     /// The newest first. None before the first list is complete; the object is enqueued then.
     pub fn observe(&self, object: &NamespacedName) -> Option<Vec<ObservedPod>> {
         // The lock keeps `take_early` from running between the check and the insertion.
@@ -71,7 +71,7 @@ impl Pods {
         Some(self.newest_first(object))
     }
 
-    /// The object is gone.
+    /// Called when the object is deleted.
     pub fn forget(&self, object: &NamespacedName) {
         self.objects().early.remove(object);
     }
@@ -163,11 +163,11 @@ mod tests {
         NamespacedName::new("team-a", "starter")
     }
 
-    fn receive(pods: &Pods, event: Event<Pod>) -> BTreeSet<NamespacedName> {
+    fn receive(pods: &PodWatch, event: Event<Pod>) -> BTreeSet<NamespacedName> {
         pods.store.receive(event, &record).iter().flat_map(|change| pods.affected(change)).collect()
     }
 
-    fn receive_list(pods: &Pods, list: Vec<Pod>) -> BTreeSet<NamespacedName> {
+    fn receive_list(pods: &PodWatch, list: Vec<Pod>) -> BTreeSet<NamespacedName> {
         receive(pods, Event::Init);
         for pod in list {
             receive(pods, Event::InitApply(pod));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn object_is_enqueued_only_if_problem_changed() {
-        let pods = Pods::default();
+        let pods = PodWatch::default();
         receive_list(&pods, vec![]);
         let apply = |status| receive(&pods, Event::Apply(pod("a", "starter", 0, status))).len();
         assert_eq!(apply(waiting("ContainerCreating", "")), 0);
@@ -201,7 +201,7 @@ mod tests {
         let ended = pod("d", "starter", 4, json!({ "phase": "Failed" }));
         let list =
             vec![pod("b", "starter", 1, waiting("b", "")), pod("a", "starter", 2, waiting("a", "")), leaving, ended];
-        let pods = Pods::default();
+        let pods = PodWatch::default();
         receive_list(&pods, list);
         let names = || -> Vec<String> { pods.observe(&starter()).unwrap().into_iter().map(|pod| pod.name).collect() };
         assert_eq!(names(), ["a", "b"]);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn early_lookup_is_unknown_and_enqueued_later() {
-        let pods = Pods::default();
+        let pods = PodWatch::default();
         assert_eq!(pods.observe(&starter()), None);
         receive(&pods, Event::Init);
         assert_eq!(pods.observe(&starter()), None);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn relist_removes_pods_and_carries_pull_causes() {
-        let pods = Pods::default();
+        let pods = PodWatch::default();
         let failing = |name, instance| pod(name, instance, 0, waiting("ErrImagePull", "not found"));
         let gone = NamespacedName::new("team-a", "gone");
         let listed = receive_list(&pods, vec![failing("a", "starter"), failing("b", "gone")]);

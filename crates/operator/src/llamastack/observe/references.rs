@@ -23,7 +23,7 @@ fn is_shared(content: &Content) -> bool {
     content.labels.get(SHARED_LABEL).is_some_and(|value| value == "true")
 }
 
-/// Everything that objects refer to.
+/// The stores of all referenced objects.
 #[derive(Clone)]
 pub struct References {
     pub secrets: Arc<ReferenceStore>,
@@ -39,8 +39,8 @@ impl Default for References {
     }
 }
 
-/// To follow them by watches. Only metadata is asked for, but RBAC has no smaller right than to list. That of ConfigMaps
-/// comes with the right to the children.
+/// Permission to watch Secrets. Only metadata is requested, but RBAC has no smaller permission than `list`. The permission
+/// for ConfigMaps is among those for the children.
 pub fn rules() -> Vec<Rule> {
     vec![Rule::namespaced(
         "",
@@ -50,15 +50,16 @@ pub fn rules() -> Vec<Rule> {
     )]
 }
 
-pub struct Looked {
+/// The result of looking up an object's references.
+pub struct ReferenceLookup {
     pub references: Vec<ObservedReference>,
     pub trust: ObservedTrust,
-    /// Whether watches tell of every change to them.
+    /// Whether watches report every change of them.
     pub followed: bool,
 }
 
 impl References {
-    /// The object is gone.
+    /// Called when the object is deleted.
     pub fn forget(&self, object: &NamespacedName) {
         self.secrets.forget(object);
         self.config_maps.forget(object);
@@ -69,19 +70,20 @@ impl References {
         server: &Server,
         object: &ObservedObject,
         operator: Option<&str>,
-    ) -> Result<Looked, CallError> {
-        let meant: BTreeSet<ReferencedObject> = referred(object).into_iter().map(|reference| reference.named).collect();
+    ) -> Result<ReferenceLookup, CallError> {
+        let referenced: BTreeSet<ReferencedObject> =
+            referred(object).into_iter().map(|reference| reference.named).collect();
         let cluster = NamespacedName::new(object.namespace.clone(), CLUSTER_CA_BUNDLE);
-        // Before anything is read: what changes meanwhile brings the next pass.
-        self.refer(object, &meant, &cluster);
+        // Registered before the reads, so that a change in between enqueues the object again.
+        self.refer(object, &referenced, &cluster);
         let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
         let bundle = bundle.and_then(|tls| tls.ca_bundle.as_ref());
-        let mut looked = Looked { references: Vec::new(), trust: ObservedTrust::default(), followed: true };
-        for ReferencedObject { kind, namespace, name } in meant {
+        let mut lookup = ReferenceLookup { references: Vec::new(), trust: ObservedTrust::default(), followed: true };
+        for ReferencedObject { kind, namespace, name } in referenced {
             let place = NamespacedName { namespace, name };
             let secret = kind == ReferenceKind::Secret;
             let found = if secret { &self.secrets } else { &self.config_maps }.get(server, &place).await?;
-            looked.followed &= found.followed;
+            lookup.followed &= found.followed;
             let NamespacedName { namespace, name } = place;
             let open = |content: &Arc<Content>| {
                 namespace == object.namespace || operator == Some(namespace.as_str()) || is_shared(content)
@@ -94,9 +96,9 @@ impl References {
                 && bundle.config_map_name == name
                 && home(bundle.config_map_namespace.as_deref()) == namespace
             {
-                looked.trust.named.clone_from(&content);
+                lookup.trust.named.clone_from(&content);
             }
-            looked.references.push(ObservedReference {
+            lookup.references.push(ObservedReference {
                 secret,
                 namespace,
                 name,
@@ -105,16 +107,16 @@ impl References {
             });
         }
         let found = self.config_maps.get(server, &cluster).await?;
-        looked.followed &= found.followed;
-        looked.trust.cluster = found.content.map(|content| content.data.clone());
-        Ok(looked)
+        lookup.followed &= found.followed;
+        lookup.trust.cluster = found.content.map(|content| content.data.clone());
+        Ok(lookup)
     }
 
-    fn refer(&self, object: &ObservedObject, meant: &BTreeSet<ReferencedObject>, cluster: &NamespacedName) {
+    fn refer(&self, object: &ObservedObject, referenced: &BTreeSet<ReferencedObject>, cluster: &NamespacedName) {
         let own = NamespacedName::new(object.namespace.clone(), object.name.clone());
         let of = |kind: ReferenceKind| {
-            let meant = meant.iter().filter(move |meant| meant.kind == kind);
-            meant.map(|meant| NamespacedName::new(&meant.namespace, &meant.name))
+            let referenced = referenced.iter().filter(move |referenced| referenced.kind == kind);
+            referenced.map(|referenced| NamespacedName::new(&referenced.namespace, &referenced.name))
         };
         self.secrets.refer(&own, of(ReferenceKind::Secret).collect());
         self.config_maps.refer(&own, of(ReferenceKind::ConfigMap).chain([cluster.clone()]).collect());
@@ -138,7 +140,7 @@ fn mounted(set: &ReplicaSet) -> BTreeSet<String> {
     mounted_config_maps(&json!(set.spec.as_ref().and_then(|spec| spec.template.as_ref())))
 }
 
-/// Whoever may not ask is not on OpenShift, or not meant to use this role.
+/// Without permission to read the role, the cluster is not OpenShift, or the operator is not meant to use the role.
 pub async fn any_user(server: &Server) -> Result<bool, CallError> {
     let roles: Api<ClusterRole> = Api::all(server.client.clone());
     match server.call(roles.get_opt(ANY_USER_ROLE)).await {

@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn one_admitting_router_is_enough() {
-        let seen = |ingress: Value| {
+        let observed = |ingress: Value| {
             let route = json!({ "metadata": { "name": "starter-route" }, "status": { "ingress": ingress } });
             observe_route(&serde_json::from_value(route).unwrap())
         };
@@ -193,13 +193,13 @@ mod tests {
             json!({ "host": host, "conditions": [{ "type": "Admitted", "status": status,
                 "reason": "HostAlreadyClaimed", "message": "route other has it" }] })
         };
-        assert_eq!(seen(Value::Null), ObservedRoute::Unanswered);
-        assert_eq!(seen(json!([{ "host": "a" }])), ObservedRoute::Unanswered);
-        assert_eq!(seen(json!([entry("a", "Unknown")])), ObservedRoute::Unanswered);
+        assert_eq!(observed(Value::Null), ObservedRoute::Unanswered);
+        assert_eq!(observed(json!([{ "host": "a" }])), ObservedRoute::Unanswered);
+        assert_eq!(observed(json!([entry("a", "Unknown")])), ObservedRoute::Unanswered);
         let refused = ObservedRoute::Refused("HostAlreadyClaimed: route other has it".into());
-        assert_eq!(seen(json!([entry("a", "False")])), refused);
+        assert_eq!(observed(json!([entry("a", "False")])), refused);
         assert_eq!(
-            seen(json!([entry("a", "False"), entry("b", "True")])),
+            observed(json!([entry("a", "False"), entry("b", "True")])),
             ObservedRoute::Admitted { host: "b".into() }
         );
     }

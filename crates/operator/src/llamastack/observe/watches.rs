@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::operator_config::OperatorConfigWatch;
-use super::pods::Pods;
+use super::pods::PodWatch;
 use super::references::References;
 use super::routes::Routes;
 use super::server::Servers;
@@ -21,7 +21,7 @@ pub struct SharedWatches {
     pub references: References,
     /// Whether the cluster has the role of OpenShift; unset until the first reconcile.
     pub any_user: OnceCell<bool>,
-    pub pods: Pods,
+    pub pods: PodWatch,
     pub routes: Routes,
     /// `None` if servers are not polled.
     pub servers: Option<Servers>,
@@ -36,7 +36,7 @@ impl SharedWatches {
             config: OperatorConfigWatch::new(installation.config_namespaces(GO_OPERATOR_NAMESPACE)),
             references: References::default(),
             any_user: OnceCell::default(),
-            pods: Pods::default(),
+            pods: PodWatch::default(),
             routes: Routes::default(),
             servers: None,
             labels: None,

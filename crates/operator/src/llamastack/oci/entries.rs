@@ -184,7 +184,11 @@ mod tests {
         assert_eq!(changed.objects, [place("one"), place("three"), place("two")]);
         let found = ObservedLabels::Found { digest: "d".into(), base: Ok(None), remark: None };
         assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (found, false));
-        assert_eq!(entries.want(&want("other", "one", IMAGE), now).0, ObservedLabels::Pending, "it has not asked yet");
+        assert_eq!(
+            entries.want(&want("other", "one", IMAGE), now).0,
+            ObservedLabels::Pending,
+            "its own read is pending"
+        );
         assert_eq!(entries.take_due(now, 9).1, Some(now + schedule.tag_interval));
     }
 

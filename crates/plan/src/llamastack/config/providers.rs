@@ -119,7 +119,7 @@ pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError 
         path.field(field.to_owned()),
         reason::IGNORED,
         format!("unknown field {field:?} is ignored"),
-        format!("EffectiveId fields are {known}."),
+        format!("Known fields are {known}."),
     )
 }
 

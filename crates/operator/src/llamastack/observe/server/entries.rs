@@ -158,7 +158,7 @@ mod tests {
             let (jobs, next) = entries.take_due(now, &PollSchedule::default());
             assert_eq!((jobs.len(), next), (0, Some(now + Duration::from_secs(300))));
             now += Duration::from_secs(300);
-            assert_eq!(answer_poll(&mut entries, "a", answered(), now), None, "the same wakes nobody");
+            assert_eq!(answer_poll(&mut entries, "a", answered(), now), None, "an unchanged answer enqueues nothing");
         }
         assert_eq!(entries.want(&place("a"), target(1), now), (answered(), false));
     }
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             entries.take_due(now, &PollSchedule::default()).1,
             Some(now + Duration::from_secs(10)),
-            "counted anew"
+            "the count starts again"
         );
     }
 
