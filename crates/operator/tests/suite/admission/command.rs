@@ -30,7 +30,7 @@ async fn webhook_configurations_are_applied_changed_removed() {
     let webhooks = async |more: &[&str]| -> CommandOutput {
         steersman(env.cluster, &[&["webhooks", "llsd"], more].concat()).await
     };
-    let default_target = "asks Service steersman-system/steersman-webhook\n";
+    let default_target = "calls Service steersman-system/steersman-webhook\n";
     assert_eq!(webhooks(&["--apply"]).await.ok(), format!("{NAME}: created, {default_target}"));
     assert_eq!(webhooks(&["--apply"]).await.ok(), format!("{NAME}: unchanged, {default_target}"));
 
@@ -76,7 +76,7 @@ async fn family_with_defaults_has_two_configurations() {
     let output = webhooks(&["--apply", "dgdr"]).await;
     assert_eq!(output, format!("steersman-dgdr (defaults): {default_target}\nsteersman-dgdr: {default_target}\n"));
     let output = webhooks(&["--apply", "--webhook-url", "https://127.0.0.1:1"]).await;
-    let asks = "asks https://127.0.0.1:1";
+    let asks = "calls https://127.0.0.1:1";
     assert_eq!(
         output,
         format!(
