@@ -59,7 +59,7 @@ impl Up {
             match &self.kubeconfig {
                 Some(kubeconfig) => {
                     preflight(kubeconfig).await?;
-                    println!("\nNothing was changed. The README describes how to install Steersman.");
+                    println!("\nNothing was changed.");
                     Ok(())
                 }
                 None => self.run_local_cluster().await,

@@ -194,8 +194,8 @@ async fn unready_webhook_reports_what_it_awaits() {
         &["--webhooks", "on", "--webhook-address", "127.0.0.1:0"],
     );
     operator.until_answer("/healthz", 200).await;
-    let expected = "waiting for the CA bundle in every CRD and webhook configuration that names this webhook\n\
-                    waiting for a response of the API server\n\
+    let expected = "waiting for a response of the API server\n\
+                    waiting for the CA bundle in every CRD and webhook configuration that names this webhook\n\
                     waiting for the webhook certificate\n";
     assert_eq!(operator.health("/readyz").await.unwrap(), (503, expected.to_owned()));
 }

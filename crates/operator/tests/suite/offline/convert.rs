@@ -22,7 +22,7 @@ fn convert_accepts_versions_with_or_without_group() {
         let run = run_on(NEW_STACK, &["convert", "--to", to]);
         assert_eq!(run.assert_success().documents()[0]["apiVersion"], "llamastack.io/v1alpha1");
     }
-    let known = "there are nvidia.com/v1alpha1, nvidia.com/v1beta1, llamastack.io/v1alpha1, llamastack.io/v1alpha2";
+    let known = "use one of nvidia.com/v1alpha1, nvidia.com/v1beta1, llamastack.io/v1alpha1, llamastack.io/v1alpha2";
     for to in ["v2", "llamastack.io/v1beta1", "example.com/v1alpha1", ""] {
         run_on(NEW_STACK, &["convert", "--to", to]).assert_refused(2, known);
     }
