@@ -104,7 +104,7 @@ fn errors_name_file_document_and_path() {
     assert_eq!(run.status, Some(1));
     assert_eq!(run.out, "cr.yaml: document 1: LlamaStackDistribution old is valid\n");
     for line in [
-        "cr.yaml: document 2: spec.networking.port: the server refuses ports below 1024",
+        "cr.yaml: document 2: spec.networking.port: the port is 80, but the server refuses ports below 1024",
         "cr.yaml: document 2: spec.resources.models[1].provider: ",
     ] {
         assert!(run.err.contains(line), "{line:?} is not in:\n{}", run.err);

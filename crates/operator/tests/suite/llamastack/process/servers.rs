@@ -188,7 +188,7 @@ async fn unready_pods_report_cause_until_ready() {
     pods.patch_status(&pod.metadata.name.unwrap(), &PatchParams::default(), &status).await.unwrap();
     let object = until(&env, &operator, "keyless", "DeploymentReady", reports("CreateContainerConfigError")).await;
     let message = condition(&object.data, "DeploymentReady")["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("cannot start: secret \"vllm\" not found. Create what is missing"), "{message}");
+    assert!(message.contains("cannot start: secret \"vllm\" not found. Create the missing object or key"), "{message}");
     operator.assert_log_is_json();
     uninstall_crd(&env.admin, Family::Llsd).await;
 }
