@@ -111,7 +111,7 @@ async fn pod_without_metrics_blocks_its_model() {
     load.start_load(2, 60).await;
     // The load of a model is that of all its pods: if one is unknown, neither variant is scaled.
     for name in ["loud", "silent"] {
-        let partial = ["False", "MetricsMissing", "0 of 1 ready replicas of silent have metrics"];
+        let partial = ["False", "MetricsMissing", "0 of 1 ready replicas of variant silent have metrics"];
         let object = ns.wait_for_condition(name, "MetricsAvailable", partial).await;
         assert_eq!(desired(&object), Some(1), "{name}");
     }

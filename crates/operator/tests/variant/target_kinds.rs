@@ -45,7 +45,8 @@ async fn standalone_replica_set_owns_its_pods() {
     ns.apply(json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": { "name": "a-b" }, "spec": set }))
         .await;
     ns.apply_variant("llama", spec_for("apps/v1", "ReplicaSet", "a-b")).await;
-    let refused = ["Unknown", "TargetUnknown", "right to get replicasets/scale of group \"apps\""];
+    let refused =
+        ["Unknown", "TargetUnknown", "allow Steersman's service account to get replicasets/scale of group \"apps\""];
     ns.wait_for_condition("llama", "TargetResolved", refused).await;
     grant_scale_access(&ns, "apps", "replicasets").await;
     let load = LoadGenerator::new(&ns, "llama").await;
