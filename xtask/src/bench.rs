@@ -21,7 +21,8 @@ pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
     name: Name,
 
-    /// With `llamastack`, `dynamo` and `variant`: numbers of objects, such as 10,1000; without it, the sizes with goals
+    /// With `llamastack`, `dynamo` and `variant`: numbers of objects, such as 10,1000; default: the sizes of the
+    /// benchmark, of which some have goals
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count)]
     objects: Vec<usize>,
 
@@ -49,7 +50,7 @@ enum Name {
 }
 
 impl Bench {
-    /// Fails if a measured value exceeds its goal.
+    /// Fails if a measured value exceeds its goal, except for `variant`, which only prints its goals.
     pub fn run(self) -> Result<()> {
         let on_cluster = matches!(self.name, Name::Llamastack | Name::Dynamo | Name::Variant);
         ensure!(

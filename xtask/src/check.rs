@@ -1,5 +1,5 @@
 //! `cargo xtask check`: regenerates the generated files and fails if a stored one differs. It also fails on decisions that
-//! read the text of a message.
+//! read the text of a message, and on sources that exceed the limits for plain wording.
 
 mod plain_words;
 mod prose_decisions;

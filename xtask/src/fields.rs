@@ -38,7 +38,7 @@ const DYNAMO: &str = "\
 # Fields of a DynamoGraphDeploymentRequest
 
 Effect of each field of `spec`. A test sets, changes and removes every field of the schema and compares the objects that the
-operator writes with this page. A field without effect fails the test.
+operator writes with this page. A field that changes nothing, not even a condition, fails the test.
 
 *Shown by* lists the objects that change: `profiler` is the spec that the profiler gets as `--config`, `Job` the rest of the
 profiling Job, `graph` the DynamoGraphDeployment, and `condition` the message of `SpecAccepted`, which lists fields without

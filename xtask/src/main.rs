@@ -38,11 +38,12 @@ pub struct Arguments {
 enum Task {
     /// Start a local cluster with simulated GPU nodes, apply the examples and print each change of them; Ctrl-C ends it
     Up(up::Up),
-    /// Run what CI runs: format, lints, unit and property tests, generated files, suites on the local cluster
+    /// Run what CI runs: format, lints, dependencies, generated files, unit and property tests, suites on the local cluster
     Test(test::Test),
     /// Run one benchmark, in release mode
     Bench(bench::Bench),
-    /// Fail if a generated file is out of date, or if code makes a decision by the text of a message
+    /// Fail if a generated file is out of date, if code makes a decision by the text of a message, or if the sources exceed
+    /// the limits for plain wording
     Check(check::Check),
 }
 

@@ -24,7 +24,7 @@ pub struct Cli {
 
 const EXIT_STATUS: &str = "Exit status: 0 success, 1 not ready or failed, 2 wrong usage.";
 
-const RELAY_EXIT_STATUS: &str = "Exit status: 0 the profiler's result is delivered, even if the profiler failed; 1 there is no result; 2 wrong usage.";
+const RELAY_EXIT_STATUS: &str = "Exit status: 0 the profiler's result is delivered, even if the profiler failed; 1 there is no result, or it cannot be delivered; 2 wrong usage.";
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {

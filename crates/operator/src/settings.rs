@@ -62,7 +62,7 @@ pub struct Settings {
     #[arg(long, hide = true, alias = "reach-through", value_name = "HOST:PORT", value_parser = host_and_port)]
     pub cluster_gateway: Option<Authority>,
     /// Whether to read base configurations from image labels in registries, for images that are not part of this release. If
-    /// off, servers with such images get no generated configuration; use overrideConfig
+    /// off, servers with spec.distribution.image get no generated configuration; use overrideConfig
     #[arg(long, value_enum, value_name = "SWITCH", default_value_t = Switch::On)]
     pub image_labels: Switch,
     /// Allow a Prometheus address that begins with http:// for VariantAutoscalings. Without this flag such an address is a
@@ -164,7 +164,7 @@ impl Settings {
     }
 
     pub fn scope(&self) -> Scope {
-        // ManifestFormat set the variable to the empty string for all namespaces.
+        // Manifests set the variable to the empty string for all namespaces.
         self.watch_namespace.clone().filter(|name| !name.is_empty()).map_or(Scope::Cluster, Scope::Namespace)
     }
 
@@ -183,7 +183,7 @@ impl Settings {
     pub fn installation(&self) -> Installation {
         Installation {
             namespace: self.namespace.clone(),
-            // ManifestFormat set the variable to the empty string if the image is not known.
+            // Manifests set the variable to the empty string if the image is not known.
             operator_image: self.operator_image.clone().filter(|image| !image.is_empty()),
             config_namespace: self.config_namespace.clone(),
         }

@@ -95,7 +95,10 @@ pub fn check(root: &Path) -> Result<()> {
     ensure!(measured.blocks > 0, "no comment was found in the sources that git tracks; run this in a clone");
     let report = measured.over(&LIMITS);
     if !report.is_empty() {
-        bail!("the sources are harder to read than the limits allow (see \"Rules\" in CONTRIBUTING.md):\n{report}");
+        bail!(
+            "the sources are harder to read than the limits allow (see \"Names and comments\" in CONTRIBUTING.md):\n\
+             {report}"
+        );
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ pub const STEPS: [TestStep; 12] = [
     TestStep::new("format", "formatting of the code", format),
     TestStep::new("clippy", "lints", clippy),
     TestStep::new("deny", "dependencies: licences, sources, banned crates", deny),
-    TestStep::new("drift", "generated files are up to date", |_| check::Check::default().run()),
+    TestStep::new("drift", "generated files and other rules of `cargo xtask check`", |_| check::Check::default().run()),
     TestStep::new("unit", "unit and property tests", unit),
     TestStep::new("llamastack-real", "generated configurations, checked by the real Llama Stack", llamastack_real),
     TestStep::on_cluster("cluster", "the local cluster itself", |session| session.run_suite("cluster", &[])),
@@ -56,9 +56,11 @@ pub const STEPS: [TestStep; 12] = [
     TestStep::concurrent("variant", "user scenarios of VariantAutoscalings", |session| {
         run_scenarios(session, "variant", MANY_THREADS)
     }),
-    TestStep::on_cluster("commands", "the commands `up` and `test` of `cargo xtask`", |session| {
-        run_scenarios(session, "commands", FEW_THREADS)
-    }),
+    TestStep::on_cluster(
+        "commands",
+        "the commands of `cargo xtask`, and the rules for crates, modules and requirement pages",
+        |session| run_scenarios(session, "commands", FEW_THREADS),
+    ),
 ];
 
 /// Steps that run only if they are named: they need large downloads and much time.

@@ -79,7 +79,7 @@ async fn profile(cluster: &Cluster, program: &Path, folder: &Path, pod: &Pod) ->
     let mut profiler = FakeProfiler::start(cluster, program, folder, pod).await?;
     for (phase, message) in PHASES {
         profiler.report_progress(phase, message)?;
-        // The relay polls about as often as the phases change, so it could miss a phase that does not wait for it.
+        // The relay polls the profiler's files and could miss a short phase: wait until the status shows this one.
         let _ = time::timeout(PHASE_REPORT_TIMEOUT, wait_for_phase(&requests, request, phase)).await;
         time::sleep(PHASE_DURATION).await;
     }

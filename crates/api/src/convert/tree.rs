@@ -21,9 +21,10 @@ pub enum ValueKind {
 
 enum Fit {
     Fits,
-    /// The value has the right type, but the other version does not have it: it is empty, or another word.
+    /// The value has no equivalent in the other version: it is null, false or empty, or a string that the other version
+    /// does not define.
     NotConvertible,
-    /// The value has a wrong type; the required one.
+    /// The value has a wrong type. Holds the required type.
     WrongType(&'static str),
 }
 

@@ -106,7 +106,7 @@ pub struct ProfilingConfig {
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<Map<String, Value>>,
 
-    /// Tolerations of the profiling pod.
+    /// Tolerations of the profiling pod. The profiler gives them to the components of the graph as well.
     #[serde(default)]
     #[schemars(schema_with = "schema::tolerations")]
     pub tolerations: Option<Vec<Map<String, Value>>>,

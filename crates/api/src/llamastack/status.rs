@@ -43,8 +43,8 @@ pub struct DistributionConfig {
     pub active_distribution: Option<String>,
     /// Distributions that the operator knows, with their images.
     pub available_distributions: Option<BTreeMap<String, String>>,
-    /// Providers that the running server reports, with their health. Absent while the server does not respond, if it
-    /// requires credentials, or if it has no Service.
+    /// Providers that the running server reports, with their health. Absent while not all pods are ready or the server
+    /// does not respond, if it requires credentials, or if it has no Service.
     pub providers: Option<Vec<ProviderInfo>>,
 }
 

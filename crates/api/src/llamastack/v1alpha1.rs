@@ -110,11 +110,12 @@ pub struct ContainerSpec {
     /// Name of the container. Default: `llama-stack`.
     #[schemars(extend("default" = "llama-stack"))]
     pub name: Option<String>,
-    /// Port that the server listens on. Default: 8321. The server gets a Service only if this field, `env` or
-    /// `network.exposeRoute` is set.
+    /// Port that the server listens on. Default: 8321; 0 means the default. The server gets a Service only if this
+    /// field, `env`, `network` or `server.tlsConfig.caBundle` is set.
     pub port: Option<i32>,
-    /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory. If `workers`
-    /// is set, limits default to the requests; otherwise there are no default limits.
+    /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory; a request of
+    /// 0 means the default. If `workers` is set, limits of CPU and memory default to the requests; otherwise there are
+    /// no default limits.
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
     /// Environment variables of the container. They override variables of the same name that the operator sets. If a
@@ -133,7 +134,8 @@ pub struct ContainerSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodOverrides {
-    /// Existing ServiceAccount of the pods. If absent, the operator creates one for this server.
+    /// Existing ServiceAccount of the pods. Its pull secrets are also used to read the labels of the image. Default:
+    /// the one that the operator creates for each server, with the suffix `-sa`.
     pub service_account_name: Option<String>,
     /// Seconds that the server has to shut down before it is killed. 0 kills it at once. Default: 30.
     pub termination_grace_period_seconds: Option<i64>,
@@ -236,7 +238,7 @@ pub struct Network {
     pub expose_route: Option<bool>,
     /// Namespaces whose pods may connect to the server. A NetworkPolicy then allows these namespaces, the namespace of
     /// this object, the operator's namespace and OpenShift's routers, and denies all others. If absent, there is a
-    /// NetworkPolicy only if `enableNetworkPolicy` is set in ConfigMap `llama-stack-operator-config`; it allows the
+    /// NetworkPolicy only if ConfigMap `llama-stack-operator-config` enables `enableNetworkPolicy`; it allows the
     /// namespace of this object, the operator's namespace and, if the server is exposed, OpenShift's routers.
     pub allowed_from: Option<AllowedFrom>,
 }
@@ -257,9 +259,9 @@ pub struct AllowedFrom {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
-    /// Pending: there is no Deployment yet. Initializing: pods are starting or being replaced. Ready: all pods are
-    /// ready. Failed: the spec cannot be applied, and a running server stays unchanged. Terminating: the object is
-    /// being deleted.
+    /// Pending: there is no Deployment yet. Initializing: pods are starting, being replaced or scaled, or the spec
+    /// waits for the labels of its image. Ready: all pods are ready. Failed: the spec is refused, or a child
+    /// cannot be written; a running server keeps running. Terminating: the object is being deleted.
     pub phase: Option<Phase>,
     /// Versions of the operator and of the server.
     pub version: Option<VersionInfo>,

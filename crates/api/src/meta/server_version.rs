@@ -13,7 +13,7 @@ pub struct ServerVersion {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} is not a Kubernetes version such as \"v1.33.5\"")]
+#[error("the API server reports the version {given:?}, which is not of the form \"v1.33.5\"")]
 pub struct UnreadableVersion {
     pub given: String,
 }

@@ -64,8 +64,8 @@ pub struct VariantAutoscalingSpec {
     /// refer to the same workload, only the oldest one decides.
     pub scale_target_ref: Option<ScaleTargetRef>,
 
-    /// Name of the model as the server reports it in the label `model_name` of its metrics. Objects with the same name
-    /// in one namespace are variants of one model and are decided together.
+    /// Name of the model as the server reports it in the label `model_name` of its metrics. Objects of one namespace
+    /// with the same `modelID` are variants of one model and are decided together.
     #[serde(rename = "modelID")]
     #[schemars(length(min = 1))]
     pub model_id: String,
@@ -79,12 +79,13 @@ pub struct VariantAutoscalingSpec {
     /// Type of the accelerators of a replica, as the short name of the nodes' product: `A100` for
     /// `NVIDIA-A100-PCIE-80GB`. The GPU limit (`enableLimiter`) counts GPUs of this type. The name is also the label
     /// `accelerator_type` of the metrics. If absent, the label `inference.optimization/acceleratorName` of this object
-    /// is used.
+    /// is used, then `status.desiredOptimizedAlloc.accelerator`.
     #[schemars(length(min = 1))]
     pub accelerator: Option<String>,
 
     /// Number of accelerators that one replica uses, for the GPU limit and the measured capacity. If absent, the GPUs
-    /// that the pod template requests are counted, and at least 1.
+    /// that the pod template of a Deployment, StatefulSet or LeaderWorkerSet requests are counted, and at least 1. For
+    /// other kinds of workloads, 1 is used.
     #[serde(default)]
     #[schemars(schema_with = "at_least_one")]
     pub accelerator_count: Option<i64>,
@@ -98,13 +99,14 @@ pub struct VariantAutoscalingSpec {
     pub variant_profile: Option<VariantProfile>,
 
     /// Cost of one replica, as a decimal number in any currency that all variants of the model share. Of the variants
-    /// of a model, the cheapest grows first and the most expensive shrinks first. The token engine compares the cost
-    /// per token of capacity when it adds replicas. Default: 10.
+    /// of a model, the cheapest grows first and the most expensive shrinks first. The default engine starts a variant
+    /// without replicas only if no running one can grow. The token engine compares the cost per token of capacity when
+    /// it adds replicas. Default: 10.
     #[serde(default = "default_cost")]
     #[schemars(regex(pattern = r"^\d+(\.\d+)?$"))]
     pub variant_cost: String,
 
-    /// Smallest number of replicas. A value above 0 prevents scale to zero. Default: 0.
+    /// Smallest number of replicas. A value above 0 prevents scale to zero of this variant. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub min_replicas: i32,
@@ -176,8 +178,8 @@ pub struct PerfParms {
     /// Time per output token in milliseconds: `alpha` plus `beta` for each request in the batch. Not used yet.
     #[schemars(extend("minProperties" = 1))]
     pub decode_parms: BTreeMap<String, String>,
-    /// Time to the first token in milliseconds: `gamma` plus `delta` for each input token of each request in the batch.
-    /// Not used yet.
+    /// Time to the first token without waiting, in milliseconds: `gamma` plus `delta` for each input token of each
+    /// request in the batch. Not used yet.
     #[schemars(extend("minProperties" = 1))]
     pub prefill_parms: BTreeMap<String, String>,
 }
@@ -187,22 +189,24 @@ pub struct PerfParms {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantAutoscalingStatus {
-    /// Replicas that the workload has now.
+    /// Replicas that the workload has now. If the workload is missing or cannot be read, the last known number.
     pub current_alloc: Option<CurrentAlloc>,
-    /// Replicas that the workload should have. Absent until the first decision.
+    /// Replicas that the workload should have. Absent until the first decision for this workload, and while another
+    /// object decides for it.
     pub desired_optimized_alloc: Option<DesiredOptimizedAlloc>,
     /// Explanation of the decision.
     pub decision: Option<DecisionStatus>,
     /// Whether the decision is published.
     pub actuation: Option<Actuation>,
-    /// Invalid settings that apply to this object, at most 20. Condition `ConfigurationValid` describes them.
+    /// Settings for this object that are invalid or have no effect, at most 20. Condition `ConfigurationValid`
+    /// describes the first five.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 20))]
     pub config_faults: Vec<ConfigFault>,
     /// `TargetResolved`: whether the workload exists. `MetricsAvailable`: whether its metrics can be used.
-    /// `OptimizationReady`: whether there is a decision. `SpecAccepted`: which fields of the spec are not used.
-    /// `ConfigurationValid`, `DeploymentTargetConflict` and `Ready` exist only while there is an invalid setting or a
-    /// conflict over the workload.
+    /// `OptimizationReady`: whether the object can be decided on. `SpecAccepted`: which fields of the spec are not used
+    /// or invalid. `ConfigurationValid`, `DeploymentTargetConflict` and `Ready` exist only while a setting is invalid
+    /// or has no effect, or while several objects have the same workload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions_by_type")]
     pub conditions: Vec<Condition>,
@@ -222,8 +226,8 @@ pub struct CurrentAlloc {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DesiredOptimizedAlloc {
-    /// Time of the last write of this status with a decision. A decision that changes nothing is not written, so the
-    /// time does not show whether the operator is alive.
+    /// Time of the last write of this status with a number of replicas. A decision that changes nothing is not written,
+    /// so the time does not show whether the operator is alive.
     #[schemars(schema_with = "schema::time")]
     pub last_run_time: Option<Time>,
     /// Type of the accelerators of a replica, as in `spec.accelerator`. Absent if it is unknown.
@@ -248,12 +252,14 @@ pub struct LastUpdate {
     pub num_replicas_changed: Option<i32>,
     /// Reason of this number, as text. Later reasons to keep the number are in the conditions.
     pub reason: Option<String>,
-    /// `reason` without the part about `minReplicas` and `maxReplicas`. Absent if these changed nothing.
+    /// `reason` without its end `(clamped from ... to ... for bounds)`, which it has if bounds changed a number that
+    /// was kept. Absent if `reason` does not end like this.
     pub unclamped_reason: Option<String>,
 }
 
 /// Explanation of a decision, stage by stage. It is written again only if the number, the stage, a factor, the workload
-/// or a condition changes, or if `wanted` doubles or halves. The figures in its texts are those of `time`.
+/// or a condition changes, or if `wanted` doubles, halves, reaches `granted` or departs from it. The figures in its
+/// texts are those of `time`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -261,15 +267,15 @@ pub struct DecisionStatus {
     /// Time at which this explanation was written.
     #[schemars(schema_with = "schema::time")]
     pub time: Option<Time>,
-    /// Replicas that the load requires without bounds and limits.
+    /// Replicas that the load requires without bounds and limits. If the load is unknown, the number that is kept.
     #[schemars(range(min = 0))]
     pub wanted: Option<i32>,
     /// Replicas that were decided, as in `desiredOptimizedAlloc.numReplicas`.
     #[schemars(range(min = 0))]
     pub granted: Option<i32>,
-    /// Stage that determined the number: `signal` (the metrics ask for no change), `solver` (the load asks for another
-    /// number), `limits` (a bound, the GPU limit or scale to zero changed it) or `hold` (the number stays because
-    /// something is unknown or not finished yet).
+    /// Stage that determined the number: `signal` (the load asks for no change of this variant), `solver` (the load
+    /// asks for another number), `limits` (a bound, the GPU limit, scale to zero or another limit applies) or `hold`
+    /// (the number stays because something is unknown or not finished yet, or because the variant has no replicas).
     pub decided_by: Option<String>,
     /// Workload that the number was decided for. If `spec.scaleTargetRef` refers to another workload, the number is not
     /// used.
@@ -279,17 +285,17 @@ pub struct DecisionStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 16))]
     pub factors: Vec<DecisionFactor>,
-    /// Load that the metrics show.
+    /// Load that the metrics show, or why there are none.
     pub signal: Option<String>,
     /// Capacity that is missing or spare.
     pub need: Option<String>,
     /// Result of the solver for this variant.
     pub solver: Option<String>,
-    /// Bounds and limits that changed the number, at most 8.
+    /// Bounds and limits that apply to the number, at most 8.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 8))]
     pub limits: Vec<String>,
-    /// Missing data or an unfinished decision that keeps the number.
+    /// Missing data or an unfinished decision that keeps the number, or what blocks a scale-down or scale to zero.
     pub hold: Option<String>,
 }
 
@@ -316,7 +322,7 @@ pub struct DecisionFactor {
     /// Code in CamelCase, for example `MaxReplicas`, `AcceleratorsShort` or `MetricsStale`. A code never changes its
     /// meaning.
     pub code: String,
-    /// Name of the VariantAutoscaling that the factor is about, which may be another one of the same model.
+    /// Name of the VariantAutoscaling that the factor is about, which may be another one of the same model or workload.
     pub variant: Option<String>,
     /// Name of the pod that the factor is about.
     pub pod: Option<String>,
@@ -331,7 +337,7 @@ pub struct DecisionFactor {
     pub replicas: Option<i32>,
 }
 
-/// One invalid setting.
+/// One setting that is invalid or has no effect.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -340,7 +346,8 @@ pub struct ConfigFault {
     pub code: String,
     /// ConfigMap with the setting. Absent if the setting is an environment variable or not in a single ConfigMap.
     pub config_map: Option<ConfigMapReference>,
-    /// Keys of the ConfigMap. There are several if their values contradict each other.
+    /// Keys of the ConfigMap, or the name of the environment variable. There are several if their values contradict
+    /// each other. Absent if the fault is not about single keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
 }

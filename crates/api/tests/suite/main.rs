@@ -13,6 +13,8 @@ mod dynamo;
 #[cfg(test)]
 mod dynamo_convert;
 #[cfg(test)]
+mod earlier_texts;
+#[cfg(test)]
 mod families;
 #[cfg(test)]
 mod llamastack;

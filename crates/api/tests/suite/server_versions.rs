@@ -25,7 +25,8 @@ fn invalid_version_error_quotes_the_text() {
         ["", "v", "v1", "v1.", "1.x.3", "v1.33.5.1", "v+1.33", "v1.-33", "v1.33.", "v1.4294967296.0", "vv1.33.0"]
     {
         let error = text.parse::<ServerVersion>().unwrap_err();
-        assert_eq!(error.to_string(), format!("{text:?} is not a Kubernetes version such as \"v1.33.5\""));
+        let expected = format!("the API server reports the version {text:?}, which is not of the form \"v1.33.5\"");
+        assert_eq!(error.to_string(), expected);
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Writes are refused while no operator answers (`failurePolicy: Fail`), so the configurations match as little as possible:
 //! no kind that the operator itself needs to start, no subresources, no deletions, no objects that are being deleted and no
-//! changes of metadata alone. A finalizer can therefore be removed without an operator.
+//! changes of metadata alone, except of the annotation that counts as a field of the spec. A finalizer can therefore be removed
+//! without an operator.
 
 mod apply;
 mod args;

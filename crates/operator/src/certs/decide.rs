@@ -49,7 +49,7 @@ pub fn next_step(state: &CertificateState, names: &[String], timing: &RotationTi
     if let Some(next) = &state.next {
         return match verify(&next.certificate, &state.bundle, names, later) {
             Ok(()) => RotationStep::Activate,
-            Err(why) => RotationStep::Begin(format!("the prepared certificate is too old to be served: {why}")),
+            Err(why) => RotationStep::Begin(format!("the prepared certificate cannot be served: {why}")),
         };
     }
     // Renewal precedes retirement: trusting an old CA for another hour does no harm.
@@ -158,7 +158,7 @@ mod tests {
         let RotationStep::Begin(why) = next_step(&rotating, &names(), &timing(), day(130)) else {
             panic!("it is too old")
         };
-        assert!(why.starts_with("the prepared certificate is too old to be served: "), "{why}");
+        assert!(why.starts_with("the prepared certificate cannot be served: "), "{why}");
         let again = rotating.with_successor(generate(&names(), timing().validity, day(130)).unwrap());
         assert_eq!(again.bundle[1..], rotating.bundle, "all CAs are trusted until the end");
         let ended = again.activated(day(130)).retired();

@@ -181,7 +181,8 @@ async fn first_generation(server: &Server, crd: &LiveCrd) -> Option<String> {
     let others = if more == 0 { String::new() } else { format!(" and {more} more") };
     Some(format!(
         "first-generation objects (spec.modelProfile): {first}{others}. They can be read and deleted, but are not scaled; \
-         replace each by one VariantAutoscaling per accelerator, with scaleTargetRef and variantProfile"
+         replace each by one VariantAutoscaling per accelerator, with scaleTargetRef, accelerator, \
+         acceleratorCount and variantCost"
     ))
 }
 

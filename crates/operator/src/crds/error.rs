@@ -15,7 +15,7 @@ pub enum CrdsError {
     Call { doing: String, permissions: &'static str, cause: CallError },
     #[error(
         "{crd} may have objects stored as {unknown}, a version that Steersman does not support. Its CRD would make them \
-         unreadable, so nothing was changed. Store those objects as one of {known} with the program that installed the CRD, \
+         unreadable, so this CRD was not changed. Store those objects as one of {known} with the program that installed the CRD, \
          remove {unknown} from status.storedVersions of the CRD, then run this command again"
     )]
     UnknownStored { crd: &'static str, unknown: String, known: String },

@@ -33,13 +33,13 @@ use crate::resource::custom_resource;
 pub fn rules() -> Vec<Rule> {
     let rule = Rule::namespaced;
     let run = "run the profiling Jobs of DynamoGraphDeploymentRequests and read their results";
-    let account = "create the account of profiling Jobs";
-    let graph = "create the generated graphs and follow their state";
-    let note = "store discovered GPUs and generated graphs in requests";
+    let account = "create the ServiceAccount of profiling Jobs and bind it to its ClusterRole";
+    let graph = "create the generated DynamoGraphDeployments and follow their state";
+    let note = "write discovered GPUs and generated graphs to DynamoGraphDeploymentRequests";
     let pods = "report why pods do not start, and find DCGM exporters";
-    let claims = "check whether the claims of requests exist";
+    let claims = "check whether the PersistentVolumeClaims of DynamoGraphDeploymentRequests exist";
     let token = "check whether the Secret with the download token exists; metadata is watched, and no value is kept";
-    let owner = "set graphs as owners of the ConfigMaps that are generated with them";
+    let owner = "set DynamoGraphDeployments as owners of the ConfigMaps that are generated with them";
     let applied = &["get", "list", "watch", "create", "patch"];
     let replaced = &["get", "list", "watch", "create", "patch", "delete"];
     let (requests, graphs) = (Api::Dgdr, Api::Dgd);

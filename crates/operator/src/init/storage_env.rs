@@ -27,17 +27,19 @@ pub fn storage_env(args: &StorageEnvArgs) -> anyhow::Result<()> {
         bail!("neither {SQL_CONNECTION_STRING} nor {KV_PASSWORD} is set; set one of them from a Secret");
     }
     let script = storage_exports(connection_string.as_deref(), password.as_deref())
-        .map_err(|message| anyhow!("{SQL_CONNECTION_STRING}: {message}; correct the key of the Secret"))?;
+        .map_err(|message| anyhow!("{SQL_CONNECTION_STRING}: {message}; correct the value in the Secret"))?;
     write::atomically(&args.out, &script, MODE)
 }
 
 fn variable(name: &str) -> anyhow::Result<Option<String>> {
     match std::env::var(name) {
-        Ok(value) if value.trim().is_empty() => bail!("{name} is empty; give the key of the Secret a value"),
+        Ok(value) if value.trim().is_empty() => {
+            bail!("environment variable {name} is empty; set a value in the Secret that it comes from")
+        }
         Ok(value) => Ok(Some(value)),
         Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => {
-            bail!("{name} is not text in UTF-8; give the key of the Secret another value")
+            bail!("environment variable {name} is not UTF-8 text; correct the value in the Secret that it comes from")
         }
     }
 }

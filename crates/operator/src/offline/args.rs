@@ -6,8 +6,7 @@ use clap::Args;
 
 use crate::args::ManifestFormat;
 
-pub const EXIT_STATUS: &str =
-    "Exit status: 0 success, 1 a document is invalid, 2 wrong usage or a file that cannot be read.";
+pub const EXIT_STATUS: &str = "Exit status: 0 success, 1 a document is invalid or none has a supported kind, 2 wrong usage or a file that cannot be read.";
 
 /// The manifests to read.
 #[derive(Clone, Debug, Args)]

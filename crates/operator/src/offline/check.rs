@@ -1,4 +1,4 @@
-//! Checks one object as the API server and Steersman's admission would, with field paths of the version that it is written in.
+//! Checks one object as the API server and Steersman would, with field paths of the version that it is written in.
 
 use std::collections::BTreeMap;
 

@@ -268,7 +268,7 @@ mod tests {
         };
         assert_eq!(version_of(&info("1", "33+", "")), Lookup::Known(ServerVersion::new(1, 33)));
         assert_eq!(version_of(&info("", "", "v1.34.1+k3s1")), Lookup::Known(ServerVersion::new(1, 34)));
-        let neither = "\"main\" is not a Kubernetes version such as \"v1.33.5\"";
+        let neither = "the API server reports the version \"main\", which is not of the form \"v1.33.5\"";
         assert_eq!(version_of(&info("", "", "main")), Lookup::Unknown(neither.into()));
     }
 

@@ -74,7 +74,7 @@ fn remedy(cause: &DeliverError) -> String {
     let verbs: Vec<&str> =
         rules.iter().filter(|rule| rule.resource == "configmaps").flat_map(|rule| rule.verbs).copied().collect();
     format!(
-        "; bind the ServiceAccount of the Job to ClusterRole {PROFILING_ROLE} in this namespace, which grants {} on \
+        "; in this namespace, bind the ServiceAccount of the Job to ClusterRole {PROFILING_ROLE}, which grants {} on \
          configmaps",
         verbs.join(", ")
     )
@@ -276,8 +276,8 @@ impl Relay<'_> {
             tracing::warn!(
                 cause,
                 pod = self.target.pod,
-                "cannot read the pod of the profiler; its end is taken from its status file until the account may get \
-                 pods"
+                "cannot read the pod of the profiler; retrying. Without permission to get pods, the end of the profiler is \
+                 taken from its status file"
             );
             self.observed.logged = Some(cause.to_owned());
         }

@@ -41,7 +41,7 @@ pub struct RelayArgs {
     /// Name of this pod
     #[arg(long, env = "POD_NAME", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub pod: String,
-    /// The least important lines to log
+    /// Lowest level of log lines
     #[arg(long, env = "LOG_LEVEL", hide_env_values = true, value_enum, ignore_case = true, value_name = "LEVEL",
         default_value_t = LogLevel::Info)]
     pub log_level: LogLevel,

@@ -10,7 +10,7 @@ use steersman_runtime::leader::Timing;
 #[command(next_help_heading = "Leader election")]
 struct ElectionFlags {
     /// Time without a renewal after which another replica takes the Lease, in seconds. After a crash of the leader, no
-    /// replica reconciles for this time
+    /// replica reconciles for up to this time
     #[arg(long = "lease-duration", value_name = "SECONDS", default_value = "15", value_parser = lease)]
     lease: Duration,
     /// Time after its last renewal at which the leader stops, in seconds, for example if the API server does not respond;

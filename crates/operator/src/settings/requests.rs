@@ -55,7 +55,7 @@ impl RequestArgs {
             (MODEL_EXPRESS, &self.dgdr_model_express_url),
             (PROMETHEUS, &self.dgdr_prometheus_endpoint),
         ];
-        // ManifestFormat set a variable to the empty string if there is no such address.
+        // Manifests set a variable to the empty string if there is no such address.
         let is_set = |text: &String| !text.is_empty();
         RequestOptions {
             default_image: None,

@@ -57,7 +57,10 @@ pub enum ConversionReviewError {
     OtherReview { kind: String, api_version: String },
     #[error("the {KIND} has no request")]
     NoRequest,
-    #[error("{which}: it is larger than {} MiB, more than an API server accepts", MAX_OBJECT_BYTES / 1024 / 1024)]
+    #[error(
+        "{which} in the {KIND} is larger than {} MiB, more than an API server accepts",
+        MAX_OBJECT_BYTES / 1024 / 1024
+    )]
     LargeObject { which: String },
     #[error("{which}: {cause}")]
     NotJson { which: String, cause: serde_json::Error },

@@ -46,7 +46,7 @@ const HANDLER_TIMEOUT: Duration = Duration::from_secs(8);
 const PANICKED: &str =
     "the webhook panicked, which is a defect of the operator; find \"panicked\" in the operator's log and report it";
 
-/// Outcome of a review, for the metrics.
+/// Outcome of an AdmissionReview or ConversionReview, for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewOutcome {
     Answered,

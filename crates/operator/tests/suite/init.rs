@@ -112,10 +112,13 @@ fn storage_env_replaces_files_of_earlier_run() {
 
 #[test]
 fn storage_env_names_invalid_variable_without_value() {
-    let correct = "; correct the key of the Secret\n";
+    let correct = "; correct the value in the Secret\n";
     for (env, wanted) in [
         (vec![], format!("neither {SQL_CONNECTION_STRING} nor {KV_PASSWORD} is set; set one of them from a Secret\n")),
-        (vec![(KV_PASSWORD, "\n")], format!("{KV_PASSWORD} is empty; give the key of the Secret a value\n")),
+        (
+            vec![(KV_PASSWORD, "\n")],
+            format!("environment variable {KV_PASSWORD} is empty; set a value in the Secret that it comes from\n"),
+        ),
         (
             vec![(SQL_CONNECTION_STRING, "mysql://root:hunter2@h/d")],
             format!(

@@ -12,6 +12,7 @@ mod command;
 mod core_schema;
 mod crds;
 mod dynamo;
+mod earlier_texts;
 mod init;
 mod invalid_objects;
 mod isolation;

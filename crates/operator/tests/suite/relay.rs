@@ -263,7 +263,7 @@ async fn missing_right_is_awaited_then_reported() {
     for part in [
         "gave up after 0 min without permission to write ConfigMap dgdr-output-qwen: the API server answered 403: ",
         &account,
-        "; bind the ServiceAccount of the Job to ClusterRole steersman-profiling-job in this namespace, which grants get, create, update on configmaps",
+        "; in this namespace, bind the ServiceAccount of the Job to ClusterRole steersman-profiling-job, which grants get, create, update on configmaps",
     ] {
         assert!(error.contains(part), "{part:?} is not in: {error}");
     }

@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::snapshot::{ObservedObject, Snapshot};
 use super::{legacy_texts, reported};
 
-/// The conditions in the order of the phases, then the summary.
+/// Order of `status.conditions`: those of the phases, the summary, `SpecAccepted`.
 const ORDER: [&str; 6] = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT, SUCCEEDED, SPEC];
 
 const CHANGED: &str = "the spec was changed, and the change is ignored; see condition SpecAccepted";

@@ -3,7 +3,7 @@
 
 use steersman_api::llamastack::v1alpha2::PodProblem;
 
-use super::config::{External, INSTALL, external_providers};
+use super::config::{External, INIT_MEMORY_LIMIT, INSTALL, external_providers};
 use super::snapshot::ObservedObject;
 use crate::pods::{
     ContainerCause, ObservedPod, StartupProblem, Terminated, Unschedulable, Waiting, WaitingKind, problems,
@@ -11,6 +11,7 @@ use crate::pods::{
 
 const CRASHES: &str = "CrashLoopBackOff";
 const UNSCHEDULABLE: &str = "Unschedulable";
+const OUT_OF_MEMORY: &str = "OOMKilled";
 
 /// The first problem of the newest pod that has one: an older pod may have a template that was corrected since.
 pub fn find(pods: &[ObservedPod]) -> Option<StartupProblem> {
@@ -47,7 +48,7 @@ fn sentence(problem: &StartupProblem, object: &ObservedObject) -> String {
             let kind = if *init { "init container" } else { "container" };
             match external(object, name).filter(|_| *init) {
                 Some(external) => of_provider(&external, name, cause, object),
-                None => of_container(&format!("{kind} {name}"), image, cause, &log(object, name, !*init)),
+                None => of_container(&format!("{kind} {name}"), image, *init, cause, &log(object, name, !*init)),
             }
         }
     }
@@ -70,6 +71,10 @@ fn of_provider(external: &External, container: &str, cause: &ContainerCause, obj
             format!("{reason}{} with image {image}", colon(message)),
             format!("Use an image with /bin/sh and python3 in {path}.image"),
         ),
+        ContainerCause::Ended(Terminated { exit_code, reason, .. }) if reason == OUT_OF_MEMORY => (
+            format!("image {image} exceeded its memory limit of {INIT_MEMORY_LIMIT} (exit code {exit_code}, {reason})"),
+            format!("No field changes this limit. Set {path}.image to an image with fewer or smaller packages"),
+        ),
         ContainerCause::Ended(Terminated { exit_code, message, .. }) if message.is_empty() => (
             format!("image {image} exited with code {exit_code}"),
             format!("Read its log: {}", log(object, container, false)),
@@ -82,7 +87,7 @@ fn of_provider(external: &External, container: &str, cause: &ContainerCause, obj
     format!("external provider {provider_id:?}, init container {container}: {why}. Resolution: {resolution}")
 }
 
-fn of_container(container: &str, image: &str, cause: &ContainerCause, log: &str) -> String {
+fn of_container(container: &str, image: &str, init: bool, cause: &ContainerCause, log: &str) -> String {
     match cause {
         ContainerCause::Waiting(kind, Waiting { reason, message }) => {
             let message = colon(message);
@@ -101,10 +106,16 @@ fn of_container(container: &str, image: &str, cause: &ContainerCause, log: &str)
                 ),
             }
         }
-        ContainerCause::Ended(Terminated { exit_code, reason, .. }) if reason == "OOMKilled" => format!(
-            "{CRASHES}: {container} exceeded its memory limit (exit code {exit_code}, {reason}). Raise \
-             spec.workload.resources.limits.memory"
-        ),
+        ContainerCause::Ended(Terminated { exit_code, reason, .. }) if reason == OUT_OF_MEMORY => {
+            // `spec.workload.resources` is about the server's container alone.
+            let remedy = if init {
+                "No field changes the memory limit of this container. This is a bug in Steersman; report it with the \
+                 spec of the object"
+            } else {
+                "Raise spec.workload.resources.limits.memory or, if there is no limit, requests.memory"
+            };
+            format!("{CRASHES}: {container} ran out of memory (exit code {exit_code}, {reason}). {remedy}")
+        }
         ContainerCause::Ended(Terminated { exit_code, reason, message }) => {
             let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
             format!(

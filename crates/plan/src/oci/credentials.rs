@@ -21,9 +21,9 @@ pub enum Login {
         user: Sensitive<String>,
         password: Sensitive<String>,
     },
-    /// To be exchanged for a token at the address that the registry names.
+    /// Refresh token, exchanged for a bearer token at the address that the registry names.
     Identity(Sensitive<String>),
-    /// Ready to be sent.
+    /// Bearer token, sent to the registry as it is.
     Token(Sensitive<String>),
 }
 

@@ -180,8 +180,8 @@ fn conversion(family: Family, crd: &ObservedCrd) -> Option<Finding> {
     Some(Finding::warning(
         "ConversionElsewhere",
         format!(
-            "CRD {} is converted by {converter}, which is not Steersman's. While it does not respond, objects can be read and \
-             written only in the version in which they are stored.",
+            "CRD {} is converted by {converter}, not by Steersman's Service {OUR_SERVICE}. While it does not respond, objects can \
+             be read and written only in the version in which they are stored.",
             family.crd_name()
         ),
         format!("Keep {converter} running for as long as the CRD names it."),

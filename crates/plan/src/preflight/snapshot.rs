@@ -45,7 +45,7 @@ pub enum Conversion {
     Url(String),
 }
 
-/// A right that Steersman needs, in every namespace for a namespaced resource.
+/// A right that Steersman needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Right {
     pub group: String,

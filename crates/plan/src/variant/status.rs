@@ -233,7 +233,7 @@ fn metrics(variant: &ObservedVariant, decision: &Decision) -> Option<Statement> 
             "MetricsMissing",
             format!(
                 "No saturation metrics available - pods may not be ready or metrics not yet scraped: {what}. Replicas stay \
-                 as they are until all ready pods have metrics"
+                 as they are until the metrics are complete"
             ),
         ),
         MetricsState::NoReplicas => (
@@ -259,6 +259,9 @@ fn not_queried(variant: &ObservedVariant, decision: &Decision) -> Option<Stateme
             SKIPPED,
             "Metrics are not queried: another VariantAutoscaling decides for this scale target".to_owned(),
         ),
+        (DecisionKind::Failed(_), Lookup::Known(None)) if variant.workload().is_empty() => {
+            (Truth::False, "MetricsMissing", format!("{MISSING}: spec.scaleTargetRef is missing"))
+        }
         (DecisionKind::Failed(_), Lookup::Known(None)) => {
             (Truth::False, "MetricsMissing", format!("{MISSING}: {} does not exist", variant.workload()))
         }

@@ -171,7 +171,10 @@ impl Applier<'_> {
         if let (Err(CallError::Answered { code: 422, .. }), Some(object)) = (&answer, &current)
             && let Some(patch) = foreign_list_items::patch(self.manager, &wanted, object)
         {
-            tracing::info!(object = %self.owner.child_id(&wanted), "removing list items of other writers that block the write");
+            tracing::info!(
+                object = %self.owner.child_id(&wanted),
+                "the API server rejected the object; removing list items of other field managers and retrying"
+            );
             let taken = adopt::send(self.server, self.owner, kind, &name, &patch);
             taken.await.map_err(|error| failed(self.owner, &wanted, error))?;
             answer = self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await;

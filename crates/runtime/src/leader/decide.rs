@@ -36,7 +36,7 @@ pub enum ElectionStep {
     WaitUntil(Instant),
 }
 
-/// The next next_step of the candidate `identity`.
+/// The next step of the candidate `identity`.
 pub fn next_step(identity: &str, sighting: &Sighting, now: Instant) -> ElectionStep {
     let Some(spec) = sighting.lease.as_ref().and_then(|lease| lease.spec.as_ref()) else { return ElectionStep::Take };
     match spec.holder_identity.as_deref() {

@@ -42,12 +42,12 @@ impl Fence {
         self.shared.until.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    /// The same server, to which nothing is written unless the fence is open.
+    /// The same server, with a client that sends only reads while the fence is closed.
     pub fn guard(&self, server: &Server) -> Server {
         server.with_client(self.around(&server.client))
     }
 
-    /// The same client, behind this fence.
+    /// The same client, which sends only reads while the fence is closed.
     pub fn around(&self, client: &Client) -> Client {
         let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
         let send = tower::service_fn(move |request: Request<Body>| {
@@ -85,7 +85,7 @@ impl<S> Layer<S> for Fence {
     }
 }
 
-/// A client's service behind a fence.
+/// Wraps the service of a client: while the fence is closed, requests other than reads fail with [`NotLeading`].
 #[derive(Clone, Debug)]
 pub struct Fenced<S> {
     inner: S,

@@ -33,7 +33,7 @@ pub fn rules(crds: Vec<&'static str>) -> Vec<Rule> {
         names: crds,
         verbs: &["list", "watch"],
         namespaced: false,
-        why: "start a controller as soon as its CRD is installed",
+        why: "start a controller as soon as its CRD is installed, and detect whether optional APIs are served",
     }]
 }
 

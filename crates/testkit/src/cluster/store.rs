@@ -19,8 +19,8 @@ impl Cluster {
     /// of the kind in API paths, such as `pods`. Watches report the objects as added.
     ///
     /// Each object is written by itself. Objects of one etcd transaction would share a resource version, which the API
-    /// server takes for a single change: a list could return a part of them, and a watch from there would never report the
-    /// rest.
+    /// server takes for a single change: a list could return a part of them, and a watch that starts at the version of
+    /// this list would never report the rest.
     pub async fn write_to_etcd(&self, plural: &str, objects: impl IntoIterator<Item = Value>) -> Result<()> {
         let name = |object: &Value, field: &str| object["metadata"][field].as_str().map(ToOwned::to_owned);
         let put_request = |object: Value| -> Result<Value> {

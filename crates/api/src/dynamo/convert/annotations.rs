@@ -106,7 +106,8 @@ fn json_object(annotation: &str) -> Option<JsonObject> {
     serde_json::from_str(annotation).ok()
 }
 
-/// The annotations of one object during its conversion.
+/// The annotations of an object that is being converted: preserved fields are taken out of them, and fields that the
+/// new version does not have are stored in them.
 pub struct ObjectAnnotations {
     annotations: JsonObject,
     original: Option<Value>,

@@ -59,8 +59,8 @@ pub struct DynamoGraphDeploymentRequestSpec {
     #[schemars(extend("default" = "auto"))]
     pub backend: Option<Backend>,
 
-    /// Image of the profiling container, for example `nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0`. If absent,
-    /// admission sets the operator's default when the request is created. If the tag is not a version,
+    /// Image of the profiling container, for example `nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0`. If absent, the
+    /// operator's default is used; admission writes it here when the request is created. If the tag is not a version,
     /// `runtimeVersionOverride` is required.
     pub image: Option<String>,
 
@@ -144,11 +144,12 @@ pub struct Hardware {
     /// Memory of one GPU in MiB. If absent, it is discovered.
     pub vram_mb: Option<Number>,
 
-    /// Largest number of GPUs that the generated graph may use. If absent, all GPUs of this type on the discovered
-    /// nodes, at most 32. A value in the spec is not limited to 32.
+    /// Largest number of GPUs that the generated graph may use. If absent, it is the number of GPUs on the discovered
+    /// node with the most, times the number of nodes with this type of GPU, at most 32. A value in the spec is not
+    /// limited to 32.
     pub total_gpus: Option<i32>,
 
-    /// Number of GPUs per node. If absent, it is discovered.
+    /// Number of GPUs per node. If absent, it is that of the discovered node with the most GPUs.
     pub num_gpus_per_node: Option<i32>,
 
     /// Interconnect of the GPUs within a node. Discovery by DCGM exporters writes `nvlink` or `pcie`; other discovery
@@ -246,9 +247,11 @@ pub enum OptimizationType {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Overrides {
-    /// Fields of the profiling Job to change: deadline and retries, placement, volumes, security, image, resources and
-    /// environment of container `profiler`, and resources of container `output-copier`. All other fields are ignored,
-    /// and `SpecAccepted` lists them. `template.spec.containers` is required and may be empty.
+    /// Fields of the profiling Job to change. Of the Job: deadline, retries, time to live, completions, parallelism and
+    /// suspend. Of its pods: labels, annotations, placement, priority, account, DNS, volumes, init containers, pull
+    /// Secrets, security and grace period. Of container `profiler`: image, resources, security, environment and mounts.
+    /// Of container `output-copier`: resources. All other fields are ignored, and `SpecAccepted` lists them.
+    /// `template.spec.containers` is required and may be empty.
     // A map, because Kubernetes' Rust types drop fields that they do not know and turn `cpu: 2` into `cpu: "2"`.
     #[schemars(schema_with = "schema::job_spec")]
     pub profiling_job: Option<Map<String, Value>>,
@@ -264,8 +267,8 @@ pub struct Overrides {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Features {
-    /// Settings of Dynamo's planner, which scales the running graph. They are passed on unchanged, and the planner
-    /// validates them when it starts. If absent, the graph has no planner.
+    /// Settings of Dynamo's planner, which scales the running graph. They are passed unchanged to the profiler, which
+    /// validates them when it starts and fails if they are invalid. If absent, the graph has no planner.
     #[schemars(schema_with = "schema::opaque")]
     pub planner: Option<Map<String, Value>>,
 

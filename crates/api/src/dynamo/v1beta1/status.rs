@@ -14,9 +14,9 @@ use crate::meta::schema;
 #[serde(rename_all = "camelCase")]
 pub struct DynamoGraphDeploymentRequestStatus {
     /// Pending: the request is checked, or waits for something that condition `Validation` or `Profiling` names.
-    /// Profiling: the profiling Job runs. Ready: the graph is generated and not created. Deploying: the graph is
-    /// created and does not serve yet. Deployed: the graph serves. Failed: condition `Succeeded` has the reason. Absent
-    /// until the first reconcile.
+    /// Profiling: the profiling Job runs. Ready: the graph is generated, and waits for `autoApply`. Deploying: the
+    /// graph is being created, or does not serve yet or any more. Deployed: the graph serves. Failed: condition
+    /// `Succeeded` has the reason. Absent until the first reconcile.
     pub phase: Option<Phase>,
 
     /// Current step of the profiler. Absent if `phase` is not Profiling.
@@ -30,7 +30,7 @@ pub struct DynamoGraphDeploymentRequestStatus {
     pub profiling_job_name: Option<String>,
 
     /// `Succeeded` is the summary. `Validation`, `Profiling`, `SpecGenerated` and `DeploymentReady` report the steps.
-    /// `SpecAccepted` reports fields of the spec without effect, and rejected changes of the spec.
+    /// `SpecAccepted` reports fields of the spec without the expected effect, and rejected changes of the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions_by_type")]
     pub conditions: Vec<Condition>,
@@ -57,7 +57,8 @@ pub struct ReportedProblem {
     /// Code of the problem in CamelCase.
     pub reason: String,
 
-    /// Kind of the object with the problem. Absent if it is the request.
+    /// Kind of the object with the problem. Absent if the problem is in the spec, in the settings of the operator or in
+    /// the GPUs of the cluster.
     pub kind: Option<String>,
 
     /// Name of the object with the problem.

@@ -38,8 +38,9 @@ pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
     group = "llamastack.io",
     version = "v1alpha2",
     kind = "LlamaStackDistribution",
-    doc = "A Llama Stack server that the operator configures and runs. Without `providers`, `resources`, `storage` and \
-           `disabled`, the server uses the configuration of its distribution; each of these fields changes a part of it.",
+    doc = "A Llama Stack server that the operator configures and runs. The server uses the configuration of its \
+           distribution. `providers`, `resources`, `storage`, `disabled` and `externalProviders` each change a part of \
+           it, and `overrideConfig` replaces it.",
     namespaced,
     shortname = "llsd",
     status = "LlamaStackDistributionStatus",
@@ -77,9 +78,9 @@ pub struct LlamaStackDistributionSpec {
     pub resources: Option<Resources>,
     /// Storage of the server's state. If absent, as in the distribution. Excludes `overrideConfig`.
     pub storage: Option<Storage>,
-    /// APIs that the server does not serve, such as `eval` or `postTraining` (or `post_training`). An API with entries
-    /// in `providers` or `externalProviders` cannot be disabled, and neither can all APIs. If absent, the server serves
-    /// all APIs of the distribution. Excludes `overrideConfig`.
+    /// APIs that the server does not serve, such as `eval` or `vectorIo` (or `vector_io`). An API with entries in
+    /// `providers` or `externalProviders` cannot be disabled, nor one that a provider of the spec needs, nor all APIs.
+    /// If absent, the server serves all APIs of the distribution. Excludes `overrideConfig`.
     pub disabled: Option<Vec<String>>,
     /// Port, certificates, exposure and allowed clients. If absent, the server listens on port 8321; it then has a
     /// Service only if `providers`, `resources`, `storage`, `disabled`, `externalProviders` or `workload.overrides.env`
@@ -89,7 +90,7 @@ pub struct LlamaStackDistributionSpec {
     /// defaults.
     pub workload: Option<Workload>,
     /// Providers that init containers install from images before the server starts. An external provider replaces a
-    /// provider with the same id in the configuration. With `overrideConfig`, they are not installed.
+    /// provider of its API with the same id in the configuration. With `overrideConfig`, they are not installed.
     pub external_providers: Option<ExternalProviders>,
     /// ConfigMap with a complete `config.yaml`. If absent, the configuration is generated if `providers`, `resources`,
     /// `storage`, `disabled`, `externalProviders` or `networking.tls.enabled` is set; otherwise the server uses the
@@ -129,9 +130,9 @@ pub struct OverrideConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
-    /// Pending: there is no Deployment yet. Initializing: pods are starting or being replaced. Ready: all pods are
-    /// ready. Failed: the spec cannot be applied, and a running server stays unchanged. Terminating: the object is
-    /// being deleted.
+    /// Pending: there is no Deployment yet. Initializing: pods are starting, being replaced or scaled, or the spec
+    /// waits for the labels of its image. Ready: all pods are ready. Failed: the spec is refused, or a child
+    /// cannot be written; a running server keeps running. Terminating: the object is being deleted.
     pub phase: Option<Phase>,
     /// Image of the server and its base configuration.
     pub resolved_distribution: Option<ResolvedDistribution>,
@@ -149,14 +150,15 @@ pub struct LlamaStackDistributionStatus {
     pub findings: Option<Vec<FindingCode>>,
     /// ConfigMap with the configuration that the Deployment uses. Absent if the Deployment mounts none.
     pub deployed_config_map_name: Option<String>,
-    /// Problem of the newest pod that does not become ready. Absent if there is none.
+    /// Problem of the newest pod that has one. Absent if there is none, or if all pods are ready.
     pub pod_problem: Option<PodProblem>,
     /// Number of ready pods.
     pub available_replicas: Option<i32>,
     /// URL of the server inside the cluster. Absent if the server has no Service.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
-    /// URL of the server outside the cluster. Absent if the server is not exposed. Empty until an address is assigned.
+    /// URL of the server outside the cluster. Absent if the server is not exposed. Empty until an address is assigned,
+    /// unless `expose` has a `hostname`, and if no router admits the Route.
     #[serde(rename = "routeURL")]
     pub route_url: Option<String>,
 }
@@ -169,7 +171,7 @@ pub struct ResolvedDistribution {
     /// Image of the server. It has a digest if the base configuration was read from its labels.
     pub image: Option<String>,
     /// Source of the base configuration: `embedded` in the operator, or `oci-label` of the image. Absent with
-    /// `overrideConfig`.
+    /// `overrideConfig`, and with `distribution.image` if no configuration is generated.
     pub config_source: Option<String>,
     /// Hash of the base configuration: `sha256:` and hexadecimal digits.
     pub config_hash: Option<String>,
@@ -185,7 +187,7 @@ pub struct ConfigGeneration {
     /// Time at which this content was generated.
     #[schemars(schema_with = "schema::time")]
     pub generated_at: Option<Time>,
-    /// Number of providers in the configuration.
+    /// Number of providers in the configuration, without external ones.
     #[schemars(schema_with = "schema::integer")]
     pub provider_count: Option<i64>,
     /// Number of models, tool groups and shields that the spec adds.
@@ -223,12 +225,12 @@ pub enum FindingSeverity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodProblem {
-    /// `Unschedulable`, or the reason of the container's state, such as `ImagePullBackOff` or `CrashLoopBackOff`.
-    /// `Unknown` if an earlier version of the operator stored only the message.
+    /// `Unschedulable`, the reason for which the container waits, such as `ImagePullBackOff`, or `CrashLoopBackOff` if
+    /// the container ended. `Unknown` if an earlier version of the operator stored only the message.
     pub reason: String,
-    /// Container that does not start. Absent if the pod is unschedulable.
+    /// Container that does not start or ended. Absent if the pod is unschedulable.
     pub container: Option<String>,
-    /// Exit code of the container's last run.
+    /// Exit code of the container. Absent if it did not end.
     pub exit_code: Option<i32>,
     /// Description of the problem, with the next step.
     pub message: String,

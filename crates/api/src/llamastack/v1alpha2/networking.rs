@@ -27,7 +27,7 @@ pub struct Networking {
     pub expose: Option<ExposeForm>,
     /// Namespaces whose pods may connect to the server. A NetworkPolicy then allows these namespaces, the namespace of
     /// this object, the operator's namespace and OpenShift's routers, and denies all others. If absent, there is a
-    /// NetworkPolicy only if `enableNetworkPolicy` is set in ConfigMap `llama-stack-operator-config`; it allows the
+    /// NetworkPolicy only if ConfigMap `llama-stack-operator-config` enables `enableNetworkPolicy`; it allows the
     /// namespace of this object, the operator's namespace and, if the server is exposed, OpenShift's routers.
     pub allowed_from: Option<AllowedFrom>,
 }

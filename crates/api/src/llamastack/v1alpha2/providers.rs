@@ -54,7 +54,8 @@ pub struct Provider {
     /// Other settings with values from Secrets, by the name of the setting.
     pub secret_refs: Option<BTreeMap<String, SecretRef>>,
     /// Settings of the provider, passed on unchanged. A value `secretKeyRef: {name, key}` at the top level is replaced
-    /// by the value of that Secret key. `endpoint`, `apiKey` and `secretRefs` override settings of the same name.
+    /// by the value of that Secret key. `endpoint`, `apiKey` and `secretRefs` override the settings that they are
+    /// written to, such as `base_url` and `api_token` of `remote::vllm`.
     #[serde(default)]
     #[schemars(schema_with = "schema::any_json")]
     pub settings: Option<Value>,

@@ -35,7 +35,7 @@ pub struct Model {
     #[schemars(length(min = 1))]
     pub name: String,
     /// Id of the provider that serves the model. Default: the first `inference` provider of the spec, else the first
-    /// external one, else the first one of the distribution.
+    /// external one, else the first one of the distribution that does not depend on an environment variable.
     pub provider: Option<String>,
     /// Context length in tokens, as metadata of the model.
     #[serde(default)]

@@ -30,7 +30,7 @@ pub struct Storage {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KvStorage {
-    /// `sqlite`, a file on the server's volume, or `redis`. Default: `sqlite`.
+    /// `sqlite`, a file in the server's container, by default below `~/.llama`, or `redis`. Default: `sqlite`.
     #[serde(rename = "type")]
     #[schemars(extend("default" = "sqlite"))]
     pub type_: Option<KvType>,
@@ -63,7 +63,7 @@ pub enum KvType {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SqlStorage {
-    /// `sqlite`, a file on the server's volume, or `postgres`. Default: `sqlite`.
+    /// `sqlite`, a file in the server's container, by default below `~/.llama`, or `postgres`. Default: `sqlite`.
     #[serde(rename = "type")]
     #[schemars(extend("default" = "sqlite"))]
     pub type_: Option<SqlType>,

@@ -23,8 +23,9 @@ pub struct Workload {
     /// Default: 1.
     #[schemars(range(min = 1))]
     pub workers: Option<i32>,
-    /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory. If `workers`
-    /// is set, limits default to the requests; otherwise there are no default limits.
+    /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory; a request of
+    /// 0 means the default. If `workers` is set, limits of CPU and memory default to the requests; otherwise there are
+    /// no default limits. Init containers have limits of their own.
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
     /// HorizontalPodAutoscaler for the server. If absent, the server has a fixed number of `replicas`.
@@ -61,8 +62,8 @@ pub struct VolumeStorage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Overrides {
-    /// Existing ServiceAccount of the pods. Its pull secrets are also used to read the labels of the image. If absent,
-    /// the operator creates one for this server.
+    /// Existing ServiceAccount of the pods. Its pull secrets are also used to read the labels of the image. Default:
+    /// the one that the operator creates for each server, with the suffix `-sa`.
     pub service_account_name: Option<String>,
     /// Seconds that the server has to shut down before it is killed. 0 kills it at once. Default: 30.
     pub termination_grace_period_seconds: Option<i64>,

@@ -6,7 +6,8 @@ use steersman_reconcile::{Finding, Severity};
 use crate::variant::observe::MetricsClient;
 use crate::variant::prometheus::Prometheus;
 
-const NOT_CONFIGURED: &str = "set PROMETHEUS_BASE_URL in the main ConfigMap or in Steersman's environment. If it is set, \
+const NOT_CONFIGURED: &str = "set PROMETHEUS_BASE_URL in the main ConfigMap (in Steersman's namespace; by default its \
+                              name ends with variantautoscaling-config) or in Steersman's environment. If it is set, \
                               condition ConfigurationValid says why it cannot be used";
 
 #[derive(Default)]
@@ -36,11 +37,12 @@ impl MetricsSource {
         self.fault.as_ref().map(|why| Finding {
             severity: Severity::Warning,
             reason: "ConfigValueInvalid",
-            message: format!("Main ConfigMap or environment, keys PROMETHEUS_*: {why}."),
-            remedy:
-                "Correct the value. Until then the last valid settings are used; if there are none, the load is unknown \
-                     and replicas stay as they are."
-                    .to_owned(),
+            message: format!("The PROMETHEUS_* settings cannot be used: {why}."),
+            remedy: "Correct them where PROMETHEUS_BASE_URL is set: in Steersman's environment, or else in the main \
+                     ConfigMap (in Steersman's namespace; by default its name ends with \
+                     variantautoscaling-config). Until then the last valid settings are used; if there are none, the \
+                     load is unknown and replicas stay as they are."
+                .to_owned(),
         })
     }
 

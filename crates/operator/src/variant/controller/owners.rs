@@ -68,7 +68,8 @@ impl FleetController {
     }
 }
 
-/// Whether the refusal lasts until a permission or a policy changes, so that a retry is useless.
+/// Whether the API server would refuse the same request again until a permission, a policy or the object changes, so
+/// that a retry is useless.
 fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 404 | 409 | 429)
 }

@@ -41,7 +41,8 @@ struct StepLabels {
     step: ReconcileStep,
 }
 
-/// Buckets: from reading the stores of ten objects to a query of Prometheus at its time limit.
+/// Upper limits of the buckets. The first fits reading ten objects from the stores; the last is above the time limit of
+/// Prometheus queries.
 const STEP_SECONDS: [f64; 10] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
 
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::LOCATION;
+use http::header::{AUTHORIZATION, LOCATION};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use steersman_runtime::http::{HttpError, HttpRequest};
 
@@ -125,6 +125,9 @@ impl QuerySession {
             (StatusCode::UNAUTHORIZED, _) => Err(QueryError::Permanent(match &self.token_from {
                 Some(from) => {
                     format!("{host} answers 401: it rejects the token from {from}; replace the token")
+                }
+                None if self.headers.contains_key(AUTHORIZATION) => {
+                    format!("{host} answers 401: it rejects the login in PROMETHEUS_BASE_URL; correct the login")
                 }
                 None => format!(
                     "{host} answers 401: it requires a login; set PROMETHEUS_BEARER_TOKEN or PROMETHEUS_TOKEN_PATH"

@@ -146,11 +146,11 @@ fn address(ip: IpAddr, port: u16) -> Option<Uri> {
     format!("http://{}/metrics", SocketAddr::new(ip, port)).parse().ok()
 }
 
-/// Metrics of one server.
+/// Metrics from one scrape of one pod.
 #[derive(Default)]
 struct ScrapedMetrics {
     samples: Vec<(PodMetric, Sample)>,
-    /// Dividends and divisors, by metric and model.
+    /// Sums of the metrics from which averages are computed, by metric and model.
     sums: BTreeMap<(String, String), f64>,
 }
 
@@ -170,7 +170,7 @@ impl ScrapedMetrics {
         }
     }
 
-    /// Averages cover the server's lifetime, because a single scrape knows no other period.
+    /// Averages cover the time since the pod's server started, because a single scrape knows no other period.
     fn values(self, index: &PodIndex<'_>, pod: usize) -> Vec<(PodMetric, PodValue)> {
         let mut samples = self.samples;
         let ratios = [(PodMetric::Input, INPUT.as_slice()), (PodMetric::Output, &OUTPUT), (PodMetric::Hits, &HITS)];

@@ -113,7 +113,11 @@ async fn invalid_conversion_review_fails_with_message() {
             "object 1 of 1 (LlamaStackDistribution team/a): LlamaStackDistribution has no version \"llamastack.io/v9\"; \
              its versions are v1alpha1, v1alpha2",
         ),
-        (text(&huge), uid, "object 1 of 1: it is larger than 4 MiB, more than an API server accepts"),
+        (
+            text(&huge),
+            uid,
+            "object 1 of 1 in the ConversionReview is larger than 4 MiB, more than an API server accepts",
+        ),
         (deep.into_bytes(), uid, "object 1 of 1: recursion limit exceeded"),
     ] {
         let answer = webhooks.post("/convert", body).await;

@@ -225,6 +225,11 @@ fn unsupported(NodeGpus { node, model, .. }: &NodeGpus) -> Finding {
     Finding::blocker(
         "GpuNotSupported",
         format!("spec.hardware.gpuSku: the profiler does not support {model:?}, the GPU of node {node}"),
-        format!("Set spec.hardware.gpuSku to the most similar of {}.", sku::all()),
+        // Discovery ignores nodes of other types than that in the spec, and this one has none of the known types.
+        format!(
+            "Set spec.hardware.gpuSku to the most similar of {}, and set vramMb, numGpusPerNode and totalGpus, which \
+             cannot be discovered for it.",
+            sku::all()
+        ),
     )
 }

@@ -62,7 +62,7 @@ impl OperatorValues {
     }
 }
 
-/// The fields without another field manager.
+/// The fields that none of `others` has. All are in the form of managedFields.
 fn without(fields: &Value, others: &[Value]) -> Value {
     let Some(fields) = fields.as_object() else { return Value::Null };
     let left = fields.iter().filter_map(|(name, inner)| {

@@ -42,7 +42,7 @@ pub use external::{
 };
 pub use listen::{TLS_CERT, TLS_KEY, TLS_PATH};
 pub use merge::{ANNOTATION, Merge};
-pub use pod::{CONFIG_DIR, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod, mount, variable};
+pub use pod::{CONFIG_DIR, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, INIT_MEMORY_LIMIT, Pod, mount, variable};
 pub use providers::kind_of;
 pub use render::{hash_of_base, read as read_yaml};
 pub use secrets::SecretUse;
@@ -50,7 +50,7 @@ pub use steersman_reconcile::FieldError;
 pub use storage::{KV_PASSWORD, Parts, Prepare, SQL_CONNECTION_STRING, exports as storage_exports, parse as parse_sql};
 pub use version::{SUPPORTED, detect as detect_version};
 
-/// The source of an object's configuration.
+/// The source of the server's configuration, `config.yaml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// A ConfigMap of the user, unchanged.

@@ -32,6 +32,9 @@ const PREPARED_VOLUME: &str = "storage-env";
 const PREPARED_DIR: &str = "/run/steersman";
 const PREPARED: &str = "/run/steersman/storage.env";
 
+/// Memory limit of each init container. No field of the spec changes it.
+pub const INIT_MEMORY_LIMIT: &str = "512Mi";
+
 /// Variable with the list of external providers, for the container that merges them.
 pub const EXTERNAL_VARIABLE: &str = "STEERSMAN_EXTERNAL_PROVIDERS";
 
@@ -146,7 +149,7 @@ fn container(name: &str, image: &str) -> Container {
         image: Some(image.to_owned()),
         resources: Some(ResourceRequirements {
             requests: Some(amounts(&[("cpu", "100m"), ("memory", "256Mi")])),
-            limits: Some(amounts(&[("memory", "512Mi")])),
+            limits: Some(amounts(&[("memory", INIT_MEMORY_LIMIT)])),
             ..Default::default()
         }),
         security_context: Some(SecurityContext {

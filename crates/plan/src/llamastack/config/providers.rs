@@ -57,7 +57,7 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
     let otel = ". Servers since 0.3 send traces as configured by OTEL_* variables, which you can set in ";
     draft.ignore(
         telemetry.clone(),
-        "the server of this distribution has no API telemetry, so its providers are ignored",
+        "the server of this distribution has no API \"telemetry\", so providers of this API are ignored",
         message!["Remove ", telemetry, otel, path!(spec.workload.overrides.env), "."],
     );
     true

@@ -16,7 +16,7 @@ pub fn yaml(config: &Value) -> Result<String, FieldError> {
             path!(spec),
             reason::FAILED,
             format!("config.yaml cannot be serialized: {error}"),
-            "Check the settings of the providers for values that YAML cannot express.",
+            "This is a defect of the operator; report it with the spec of the object.",
         )
     })
 }

@@ -34,7 +34,8 @@ impl Secrets {
                 "failed to validate env var name collision for {:?}: {}/{} conflicts with {}/{}",
                 new.variable, known.secret, known.key, new.secret, new.key
             );
-            let give = "Give one of the providers another id, or use the same Secret for both; the other reference is ";
+            let give = "Both keys (Secret/key) would set this environment variable. Give one of the providers another \
+                        id, or use the same key for both; the other reference is ";
             return Err(FieldError::new(new.path, reason::FAILED, message, message![give, &known.path, "."]));
         }
         // Every use is recorded, even of a known variable, so that a missing Secret is reported at each place.

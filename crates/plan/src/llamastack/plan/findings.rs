@@ -292,7 +292,15 @@ fn route(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let route = names::route(&snapshot.object.name);
     let message = message![path!(spec.networking.expose), format!(": the router does not admit Route {route}: {why}")];
     let host = path!(spec.networking.expose.hostname);
-    let remedy = message!["Set ", host, " to a host name that no other Route uses, or remove it."];
+    // OpenShift keeps the last host of a Route if an update omits it.
+    let remedy = message![
+        "Set ",
+        host,
+        format!(
+            " to a host name that no other Route uses, or remove it and delete Route {route}; Steersman then creates \
+             another one."
+        )
+    ];
     Some(Finding::warning("RouteRefused", message, remedy))
 }
 

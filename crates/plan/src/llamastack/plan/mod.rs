@@ -105,7 +105,7 @@ fn has_foreign_autoscaler(snapshot: &Snapshot) -> bool {
     snapshot.deployment.as_ref().is_some_and(|live| matches!(live.replicas_owner, ReplicasOwner::Autoscaler(_)))
 }
 
-/// ConfigMaps are pruned only once the pods are made from the wanted ones: the old ones may be mounted until then.
+/// ConfigMaps are pruned only after the rollout of a new pod template: until then, old pods may mount old ConfigMaps.
 fn pruned_kinds(snapshot: &Snapshot, setup: &Setup) -> Vec<GroupVersionKind> {
     let always = [
         kind::<Service>(),

@@ -182,7 +182,7 @@ fn fits(
                  it can",
                 snapshot.settings.operator_config.place
             );
-            Err(Finding::blocker("OperatorConfigInvalid", message, "Correct the ConfigMap."))
+            Err(Finding::blocker("OperatorConfigInvalid", message, "Correct the ConfigMap, or let Steersman read it."))
         }
         _ => Ok(image),
     }
@@ -284,9 +284,7 @@ pub fn referred(object: &ObservedObject) -> Vec<Reference> {
     // A command of the user's own may read any key.
     let own_command = overrides.is_some_and(|given| words(given.command.as_ref()) || words(given.args.as_ref()));
     for reference in all.iter_mut().filter(|reference| reference.is_config()) {
-        if let Some(namespace) = &object.v1alpha1.config_namespace {
-            reference.named.namespace.clone_from(namespace);
-        }
+        *reference = reference.clone().with_config_namespace(object.v1alpha1.config_namespace.as_deref());
         // A ConfigMap from another namespace is copied as one key.
         if own_command && object.v1alpha1.config_namespace.is_none() {
             reference.keys.clear();

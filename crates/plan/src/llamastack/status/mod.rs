@@ -23,7 +23,7 @@ use super::stored_status::{
 };
 use super::{fields, names, pod_problem, stored_status};
 
-/// Conditions of the children first, those of the spec last.
+/// Order of `status.conditions`: those about the children first, `SpecAccepted` last.
 const ORDER: [&str; 9] = [
     DEPLOYMENT_READY,
     STORAGE_READY,

@@ -71,7 +71,7 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     Review { errors, warnings: warnings.iter().map(FieldError::text).collect() }
 }
 
-/// FR-079d. The names are listed in alphabetical order.
+/// FR-079d: rejects a distribution that is not `known`. The message lists the known names in alphabetical order.
 pub fn unknown_distribution(spec: &LlamaStackDistributionSpec, known: &[&str]) -> Option<FieldError> {
     let name = spec.distribution.name.as_deref().filter(|name| !name.is_empty())?;
     if known.is_empty() || known.contains(&name) {

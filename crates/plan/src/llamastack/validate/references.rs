@@ -135,7 +135,10 @@ impl Reference {
             Purpose::CaBundle => (
                 reason::NO_CONFIG_MAP,
                 format!("failed to find caBundle ConfigMap {name:?} in namespace {namespace:?}"),
-                format!("{create} A ConfigMap in another namespace needs the label llamastack.io/watch=true."),
+                format!(
+                    "{create} Outside the namespaces of this object and of Steersman it needs the label \
+                     llamastack.io/watch=true."
+                ),
             ),
         };
         FieldError::new(self.path.clone(), reason, message, remedy).with_cause(Cause::NotFound)

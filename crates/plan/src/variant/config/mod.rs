@@ -123,9 +123,9 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
         }
         // A removed address is not an invalid value: metrics are no longer wanted from there.
         Err(PrometheusConfigError { key, why }) => {
-            let own = seen
-                .namespaces
-                .first()
+            let map_namespace = main.as_ref().map(|(map, _)| &map.namespace);
+            let own = map_namespace
+                .or(seen.namespaces.first())
                 .map_or_else(|| "in Steersman's namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
             let remedy = format!(
                 "Set it to the address of Prometheus, which begins with https://, in ConfigMap {} {own}. Until then the load \

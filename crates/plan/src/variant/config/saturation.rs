@@ -135,8 +135,7 @@ fn tell_ignored(read: &Saturation, local: bool, base: &Thresholds, notes: &mut N
     for (key, entry) in &read.entries {
         let is_common = key == names::DEFAULT_ENTRY;
         if !is_common && entry.model_id.is_none() && !key.contains('#') && *entry != SaturationEntry::default() {
-            let remedy = "It has no effect. Set model_id, or rename the key to MODEL#NAMESPACE.";
-            notes.ignored(key, "it applies to no model", remedy);
+            notes.ignored(key, "it applies to no model", "It has no effect. Set model_id.");
         }
         let own = base.with(entry);
         let chosen = [("analyzerName", own.analyzer != base.analyzer), ("enableLimiter", own.limiter != base.limiter)];

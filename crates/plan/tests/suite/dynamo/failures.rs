@@ -11,7 +11,7 @@ use super::{FINAL, TestEnv, output, request_snapshot, spec, summary};
 const LOG_HINT: &str = "See the profiler's log: kubectl logs -n team-a job/profile-qwen -c profiler. Profiling is not \
                         retried: delete this DGDR and create a new one.";
 
-fn profiling_env(phase: &str) -> TestEnv {
+pub fn profiling_env(phase: &str) -> TestEnv {
     let mut env = TestEnv::after_settling(&spec(""));
     if !phase.is_empty() {
         env.snapshot.output = Some(output(&[("phase", phase)]));

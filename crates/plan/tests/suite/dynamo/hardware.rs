@@ -7,22 +7,22 @@ use steersman_reconcile::Lookup;
 
 use super::{TestEnv, no_hardware, node, request_snapshot, spec};
 
-fn gpu_node(name: &str, product: &str, count: &str, memory: &str) -> ObservedNode {
+pub fn gpu_node(name: &str, product: &str, count: &str, memory: &str) -> ObservedNode {
     node(
         name,
         &[("nvidia.com/gpu.count", count), ("nvidia.com/gpu.product", product), ("nvidia.com/gpu.memory", memory)],
     )
 }
 
-fn nodes(nodes: Vec<ObservedNode>) -> ObservedHardware {
+pub fn nodes(nodes: Vec<ObservedNode>) -> ObservedHardware {
     ObservedHardware { nodes: Lookup::Known(nodes), ..no_hardware() }
 }
 
-fn exporter(node: &str, metrics: &str) -> ObservedExporter {
+pub fn exporter(node: &str, metrics: &str) -> ObservedExporter {
     ObservedExporter { gpus: Lookup::Known(dcgm::read(node, metrics)) }
 }
 
-fn failed_exporter(why: &str) -> ObservedExporter {
+pub fn failed_exporter(why: &str) -> ObservedExporter {
     ObservedExporter { gpus: Lookup::Unknown(why.into()) }
 }
 
@@ -37,7 +37,7 @@ fn discovery_error(requested: serde_json::Value, cluster: &ObservedHardware) -> 
     format!("{} {}", finding.message, finding.remedy)
 }
 
-const TWO_GPUS: &str = r#"# HELP DCGM_FI_DEV_GPU_TEMP Temperature
+pub const TWO_GPUS: &str = r#"# HELP DCGM_FI_DEV_GPU_TEMP Temperature
 DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="a",modelName="NVIDIA H100 80GB HBM3"} 40
 DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="b",modelName="NVIDIA H100 80GB HBM3"} 41
 DCGM_FI_DEV_FB_FREE{gpu="0"} 80000
@@ -213,6 +213,11 @@ fn unknown_gpu_is_rejected_with_known_skus() {
     let text = discovery_error(json!({}), &unknown);
     assert!(text.contains("the profiler does not support \"NVIDIA RTX 6000 Ada\", the GPU of node a"), "{text}");
     assert!(text.contains("Set spec.hardware.gpuSku to the most similar of gb200_sxm, gb10,"), "{text}");
+    assert!(
+        text.ends_with("and set vramMb, numGpusPerNode and totalGpus, which cannot be discovered for it."),
+        "{text}"
+    );
+    assert!(text.ends_with("vramMb, numGpusPerNode and totalGpus, which cannot be discovered for it."), "{text}");
     let mut env = TestEnv::new(request_snapshot("model: m\nimage: i:1.0.0"));
     env.snapshot.hardware = unknown;
     env.settle();

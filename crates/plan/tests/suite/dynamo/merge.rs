@@ -5,7 +5,7 @@ use steersman_plan::dynamo::graph::merge::{Merged, merge};
 
 use super::yaml;
 
-const BETA: &str = "apiVersion: nvidia.com/v1beta1
+pub const BETA: &str = "apiVersion: nvidia.com/v1beta1
 kind: DynamoGraphDeployment
 metadata: {name: vllm-agg, labels: {a: '1'}}
 spec:
@@ -28,7 +28,7 @@ spec:
           volumeMounts: [{name: v, mountPath: /v}]
         - {name: side, image: s:1}
 ";
-const ALPHA: &str = "apiVersion: nvidia.com/v1alpha1
+pub const ALPHA: &str = "apiVersion: nvidia.com/v1alpha1
 kind: DynamoGraphDeployment
 spec:
   services:
@@ -36,7 +36,7 @@ spec:
     decode: {replicas: 1, extraPodSpec: {mainContainer: {args: [a]}}}
 ";
 
-fn merge_yaml(graph: &str, version: &str, rest: &str) -> Result<Merged, String> {
+pub fn merge_yaml(graph: &str, version: &str, rest: &str) -> Result<Merged, String> {
     let graph_override = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
     merge(yaml(graph).as_object().unwrap(), graph_override.as_object().unwrap())
 }

@@ -4,6 +4,7 @@
 mod admission;
 mod delivery;
 mod earlier_operators;
+mod earlier_texts;
 mod failures;
 mod graph;
 mod hardware;

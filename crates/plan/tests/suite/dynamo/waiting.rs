@@ -9,7 +9,7 @@ use steersman_reconcile::Requeue;
 
 use super::{IMAGE, TestEnv, output, request_snapshot, spec, summary};
 
-fn waiting_pod(reason: &str, message: &str) -> ObservedPod {
+pub fn waiting_pod(reason: &str, message: &str) -> ObservedPod {
     ObservedPod {
         name: "profile-qwen-x".into(),
         phase: "Pending".into(),

@@ -12,7 +12,7 @@ use steersman_reconcile::{EventType, Failure, ObjectId, Outcome, Requeue};
 
 use super::{now, planned_object, settle, stored_status, v1alpha1_snapshot, v1alpha2_snapshot, write_order};
 
-const VLLM: &str = r"
+pub const VLLM: &str = r"
 distribution: {name: starter}
 providers:
   inference: {provider: vllm, endpoint: 'http://vllm:8000', apiKey: {secretKeyRef: {name: vllm, key: token}}}
@@ -167,7 +167,7 @@ fn storage_init_container_precedes_server() {
     assert!(plan(&without_operator_image).writes.is_empty());
 }
 
-/// FR-073, FR-097.
+/// FR-073, FR-097: without a referenced Secret nothing is written, and the previous configuration keeps running.
 #[test]
 fn missing_secret_is_awaited_without_writes() {
     let mut snapshot = settle(with_references(v1alpha2_snapshot(VLLM)));
@@ -280,7 +280,7 @@ fn rejected_deployment_is_reported() {
     );
 }
 
-/// FR-101.
+/// FR-101: `ConfigGenerated` has the reason `UpgradeConfigFailure` if only the operator has changed.
 #[test]
 fn failure_after_upgrade_has_own_reason() {
     let mut snapshot = settle(with_references(v1alpha2_snapshot(VLLM)));

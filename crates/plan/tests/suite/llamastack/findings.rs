@@ -89,12 +89,19 @@ fn each_invalid_spec_yields_its_finding() {
             "Create it in namespace team-a, or reference another one.",
         ),
         (
+            server("userConfig: {configMapName: mine, configMapNamespace: b}"),
+            Blocker,
+            "ConfigMapNotFound",
+            "spec.overrideConfig.configMapName: failed to find overrideConfig ConfigMap \"mine\" in namespace \"b\"",
+            "Create it there with the label llamastack.io/watch=true, or reference another one.",
+        ),
+        (
             server("tlsConfig: {caBundle: {configMapName: mine, configMapNamespace: b}}"),
             Blocker,
             "ConfigMapNotFound",
             "spec.networking.tls.caBundle.configMapName: failed to find caBundle ConfigMap \"mine\" in namespace \"b\"",
-            "Create it in namespace b, or reference another one. A ConfigMap in another namespace needs the label \
-             llamastack.io/watch=true.",
+            "Create it in namespace b, or reference another one. Outside the namespaces of this object and of \
+             Steersman it needs the label llamastack.io/watch=true.",
         ),
         (
             server("autoscaling: {maxReplicas: 0}"),

@@ -14,17 +14,17 @@ use super::{planned_object, settle, stored_status, v1alpha2_snapshot, write_orde
 const IMAGE: &str = "quay.io/me/stack:1";
 const DIGEST: &str = "sha256:5f";
 
-fn image_snapshot(labels: ObservedLabels) -> Snapshot {
+pub fn image_snapshot(labels: ObservedLabels) -> Snapshot {
     let spec = format!("{{distribution: {{image: '{IMAGE}'}}, disabled: [eval], networking: {{port: 9000}}}}");
     Snapshot { labels, ..v1alpha2_snapshot(&spec) }
 }
 
-fn base(name: &str) -> Base {
+pub fn base(name: &str) -> Base {
     let config = json!({ "version": 2, "distro_name": name, "apis": ["inference"], "providers": { "inference": [] } });
     Base { name: IMAGE.into(), server_version: "0.7.1".into(), config }
 }
 
-fn read_labels(base: Result<Option<Base>, LabelError>) -> ObservedLabels {
+pub fn read_labels(base: Result<Option<Base>, LabelError>) -> ObservedLabels {
     ObservedLabels::Found { digest: DIGEST.into(), base, remark: None }
 }
 

@@ -3,6 +3,7 @@
 mod adoption;
 mod children;
 mod configuration;
+mod earlier_texts;
 mod findings;
 mod labels;
 mod laws;

@@ -108,7 +108,7 @@ fn invalid_image_entry_warns_affected_objects() {
     assert_eq!(plan(&other).findings, []);
 }
 
-/// FR-020, FR-020b, FR-020c.
+/// FR-020, FR-020b, FR-020c: an override of the image changes the image and the base of the configuration together.
 #[test]
 fn image_override_updates_server_and_configuration() {
     let snapshot = settle(v1alpha2_snapshot(GENERATED));

@@ -119,8 +119,15 @@ fn each_problem_comes_with_remedy() {
         ),
         (
             crashed_pod(None, (137, "OOMKilled", "")),
-            "CrashLoopBackOff: container llama-stack exceeded its memory limit (exit code 137, OOMKilled). Raise \
-             spec.workload.resources.limits.memory"
+            "CrashLoopBackOff: container llama-stack ran out of memory (exit code 137, OOMKilled). Raise \
+             spec.workload.resources.limits.memory or, if there is no limit, requests.memory"
+                .into(),
+        ),
+        (
+            pod_with(container("prepare-storage", None, Some((137, "OOMKilled", "")))),
+            "CrashLoopBackOff: init container prepare-storage ran out of memory (exit code 137, OOMKilled). No field \
+             changes the memory limit of this container. This is a bug in Steersman; report it with the spec of the \
+             object"
                 .into(),
         ),
         (
@@ -184,6 +191,12 @@ fn external_provider_problem_names_image_and_resolution() {
                 "image reg/mine:1 exited with code 137. Resolution: Read its log: \
                  {LOG_COMMAND}install-provider-mine"
             ),
+        ),
+        (
+            install(None, Some((137, "OOMKilled", "Killed"))),
+            "image reg/mine:1 exceeded its memory limit of 512Mi (exit code 137, OOMKilled). Resolution: No field \
+             changes this limit. Set spec.externalProviders.inference[0].image to an image with fewer or smaller packages"
+                .to_owned(),
         ),
         (
             install(Some(("RunContainerError", "exec: \"/bin/sh\": no such file")), None),

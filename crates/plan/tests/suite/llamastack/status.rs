@@ -14,7 +14,8 @@ const SPEC_WITHOUT_PORT: &str = "{replicas: 2, server: {distribution: {name: sta
 /// Health message of a server without a Service, which is not queried.
 const NOT_QUERIED: &str = "Health check passed (startup probe of the pods). The server has no Service, so its version \
                            and providers are unknown. Set spec.networking.port to create one";
-const SPEC_WITH_CHILDREN: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}, storage: {}}}";
+pub const SPEC_WITH_CHILDREN: &str =
+    "{server: {distribution: {name: starter}, containerSpec: {port: 9000}, storage: {}}}";
 
 pub fn render_status(snapshot: &Snapshot, outcome: &Outcome) -> LlamaStackDistributionStatus {
     llamastack::status(snapshot, &plan(snapshot), outcome)

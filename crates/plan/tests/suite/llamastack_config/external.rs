@@ -191,8 +191,8 @@ fn merge_rejects_duplicate_external_ids() {
 #[test]
 fn removed_api_is_rejected() {
     let text = "{externalProviders: {agents: [{providerId: a, image: i}]}}";
-    let expected = "spec.externalProviders.agents[0]: the server of this distribution has no API agents, and would not start \
-                  with a provider for it";
+    let expected = "spec.externalProviders.agents[0]: the server of this distribution has no API \"agents\", and would not \
+                  start with a provider for it";
     assert_eq!(errors(text), [expected]);
     let older = steersman_plan::llamastack::config::Base { server_version: "0.6.1".into(), ..starter() };
     assert!(super::try_generate_on(&older, text).is_ok());
@@ -215,7 +215,9 @@ fn unreadable_pod_files_are_reported_unquoted() {
         let problems = merge_external_files(config, list, |_| metadata.map(ToOwned::to_owned)).unwrap_err();
         problems.iter().map(|one| one.text().to_string()).collect::<Vec<_>>()
     };
-    assert!(problem_texts("a: [hush", &list, None)[0].starts_with("config.yaml: not valid YAML"));
+    let generated = problem_texts("a: [hush", &list, None).remove(0);
+    assert!(generated.starts_with("config.yaml: not valid YAML"), "{generated}");
+    assert!(generated.ends_with("This is a bug in Steersman; report it with the spec of the object."), "{generated}");
     assert!(
         problem_texts("{}", "hush", None)[0]
             .starts_with("spec.externalProviders: the list of external providers cannot be parsed")

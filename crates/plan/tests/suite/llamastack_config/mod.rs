@@ -12,7 +12,7 @@ mod resources;
 mod secrets;
 mod snapshots;
 mod storage;
-mod validate;
+pub mod validate;
 mod version;
 
 use serde_json::Value;

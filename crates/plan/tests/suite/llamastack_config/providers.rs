@@ -177,8 +177,8 @@ fn fr_036_unsupported_telemetry_is_skipped_and_reported() {
     assert_eq!(config(&generated)["providers"]["telemetry"], json!(null));
     assert_eq!(
         remarks(&generated),
-        ["spec.providers.telemetry: the server of this distribution has no API telemetry, so its providers are \
-             ignored"]
+        ["spec.providers.telemetry: the server of this distribution has no API \"telemetry\", so providers of \
+             this API are ignored"]
     );
     assert_eq!(generated.env, [], "the Secret of a skipped provider is not needed");
 }

@@ -54,7 +54,7 @@ fn error_texts(review: &Review) -> Vec<String> {
     review.errors.iter().map(|one| format!("{}: {}", one.path, one.message)).collect()
 }
 
-fn errors(spec: &str) -> Vec<String> {
+pub fn errors(spec: &str) -> Vec<String> {
     error_texts(&TestEnv::new().review(&object(spec), None))
 }
 
@@ -201,7 +201,7 @@ fn fr_079c_ineffective_fields_warn_with_remedy() {
     assert!(
         review.warnings[0]
             .to_string()
-            .starts_with("spec.providers.telemetry: the server of this distribution has no API telemetry")
+            .starts_with("spec.providers.telemetry: the server of this distribution has no API \"telemetry\"")
     );
     assert_eq!(
         review.warnings[1].to_string(),

@@ -34,7 +34,7 @@ va      VariantAutoscaling            unknown      -                  -         
 
 BLOCKER  ada may not list llamastackdistributions.llamastack.io in all namespaces; Steersman needs it to count the objects.
          Bind a ClusterRole with the rule {apiGroups: [\"llamastack.io\"], resources: [\"llamastackdistributions\"], verbs: [\"list\"]}; deploy/rbac.yaml, printed by `steersman rbac`, contains it.
-WARNING  CRD dynamographdeployments.nvidia.com is converted by Service dynamo-system/webhook, which is not Steersman's. While it does not respond, objects can be read and written only in the version in which they are stored.
+WARNING  CRD dynamographdeployments.nvidia.com is converted by Service dynamo-system/webhook, not by Steersman's Service steersman-webhook. While it does not respond, objects can be read and written only in the version in which they are stored.
          Keep Service dynamo-system/webhook running for as long as the CRD names it.
 WARNING  Cannot read the CRD variantautoscalings.llmd.ai: no answer.
          Check why `kubectl get crd variantautoscalings.llmd.ai` fails, then run preflight again.

@@ -201,8 +201,9 @@ fn foreign_conversion_webhook_warns() {
             Warning,
             "ConversionElsewhere",
             &format!(
-                "CRD dynamographdeployments.nvidia.com is converted by {converter}, which is not Steersman's. While it does \
-                 not respond, objects can be read and written only in the version in which they are stored."
+                "CRD dynamographdeployments.nvidia.com is converted by {converter}, not by Steersman's Service \
+                 steersman-webhook. While it does not respond, objects can be read and written only in the version in which \
+                 they are stored."
             ),
             &format!("Keep {converter} running for as long as the CRD names it."),
         );

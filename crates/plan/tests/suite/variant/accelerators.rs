@@ -8,7 +8,7 @@ use steersman_reconcile::{Lookup, NamespacedName};
 use super::{MODEL, a_fleet, a_variant, ago, decided, decision, later, replicas, spec, the_model};
 
 /// With the limiter on, and so many of each.
-fn offer(seen: &mut FleetSnapshot, offered: &[(&str, i32)]) {
+pub fn offer(seen: &mut FleetSnapshot, offered: &[(&str, i32)]) {
     let entries = &mut seen.config.saturation.entries;
     entries.entry("default".into()).or_default().enable_limiter = Some(true);
     seen.gpus = Lookup::Known(offered.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
@@ -81,7 +81,7 @@ fn an_object_that_cannot_be_looked_at_keeps_its_accelerators() {
 }
 
 /// Two models with a variant each, of which one accelerator more is free; both want it.
-fn rivals() -> FleetSnapshot {
+pub fn rivals() -> FleetSnapshot {
     let mut seen = a_fleet(vec![a_variant("a", "5", 2)], 0.9, 2.0);
     let mut rival = a_variant("b", "5", 2);
     spec(&mut rival).model_id = format!("{MODEL}-2");

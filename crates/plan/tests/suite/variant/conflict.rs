@@ -7,7 +7,7 @@ use steersman_reconcile::NamespacedName;
 use super::{NAMESPACE, a_fleet, a_variant, ago, decision, replicas, spec, stored};
 
 /// `young` wants the workload of `old`.
-fn rivals() -> FleetSnapshot {
+pub fn rivals() -> FleetSnapshot {
     let old = a_variant("old", "5", 2);
     let mut young = a_variant("young", "5", 2);
     spec(&mut young).scale_target_ref = old.spec.scale_target_ref.clone();

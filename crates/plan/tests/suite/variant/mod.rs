@@ -6,6 +6,7 @@ mod bounds;
 mod config;
 mod conflict;
 mod doubt;
+mod earlier_texts;
 mod edges;
 mod engines;
 mod excluded;

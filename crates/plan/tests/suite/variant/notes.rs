@@ -8,7 +8,7 @@ use steersman_reconcile::{Event, EventType, Lookup, NamespacedName};
 use super::{a_fleet, a_variant, ago, by_tokens, decision, later, now, settle, spec, stored, the_model};
 
 /// Of the first object.
-fn told(seen: &FleetSnapshot) -> Option<Event> {
+pub fn told(seen: &FleetSnapshot) -> Option<Event> {
     let variant = &seen.variants[0];
     let plan = plan(seen);
     let decision = &plan.decisions[&variant.key];

@@ -9,16 +9,16 @@ use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
 use super::{NO_WORKLOAD, a_fleet, a_variant, ago, decision, now, spec, stored, the_model};
 
-fn status(seen: &FleetSnapshot) -> Arc<VariantAutoscalingStatus> {
+pub fn status(seen: &FleetSnapshot) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
 }
 
-fn told(status: &VariantAutoscalingStatus, type_: &str) -> (String, String, String) {
+pub fn told(status: &VariantAutoscalingStatus, type_: &str) -> (String, String, String) {
     let found = conditions::find(&status.conditions, type_).unwrap_or_else(|| panic!("no {type_}"));
     (found.status.clone(), found.reason.clone(), found.message.clone())
 }
 
-fn texts(status: &str, reason: &str, message: &str) -> (String, String, String) {
+pub fn texts(status: &str, reason: &str, message: &str) -> (String, String, String) {
     (status.into(), reason.into(), message.into())
 }
 

@@ -43,7 +43,7 @@ fn unrecorded_change_is_no_change() {
     assert_eq!(changes(&store, vec![Event::Apply(object("one", 2))]), []);
     assert_eq!(changes(&store, vec![Event::Apply(object("odd", 1))]), []);
     assert_eq!(changes(&store, vec![Event::Apply(object("one", 3))]), [("one".to_owned(), Some(2), None)]);
-    assert_eq!(changes(&store, vec![Event::Delete(object("one", 3))]), [], "it was gone before");
+    assert_eq!(changes(&store, vec![Event::Delete(object("one", 3))]), [], "it was removed before");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn newly_served_api_relists() {
     store.relist();
     assert_eq!(store.sync_state(), SyncState::Relisting);
     store.forbidden("no right".to_owned());
-    assert_eq!(store.sync_state(), SyncState::Forbidden("no right".to_owned()), "there may be objects now");
+    assert_eq!(store.sync_state(), SyncState::Forbidden("no right".to_owned()), "the API is served now");
     assert_eq!(changes(&store, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
     assert_eq!(store.sync_state(), SyncState::Synced);
     assert_eq!(store.not_served().len(), 1, "a removed API takes its objects with it");
@@ -105,7 +105,7 @@ fn failure_keeps_forbidden_state() {
     changes(&store, list(&[("one", 1)]));
     store.failed("500".to_owned());
     store.forbidden("no right".to_owned());
-    assert_eq!(store.sync_state(), SyncState::Synced, "what was listed is the best that is known");
+    assert_eq!(store.sync_state(), SyncState::Synced, "listed records stay valid after an error");
 }
 
 #[test]
@@ -274,9 +274,9 @@ fn object_written_during_list_is_not_lost() {
     let written = store.lock().incoming.take().unwrap().written;
     store.replace(vec![(old.clone(), Large::new("1", 3, 0))], &written);
     assert_eq!(store.get(&old), Some(Large::new("1", 6, 0)), "the newer version stays");
-    assert_eq!(store.get(&new), None, "the list may be right: it could have been deleted since");
+    assert_eq!(store.get(&new), None, "an object missing from the list may have been deleted after the write");
     store.put(new.clone(), Some(Large::new("2", 7, 0)));
-    assert_eq!(store.get(&new), Some(Large::new("2", 7, 0)), "the watch is believed");
+    assert_eq!(store.get(&new), Some(Large::new("2", 7, 0)), "an event of the watch adds it again");
 }
 
 /// A value with the largest one so far.

@@ -45,7 +45,7 @@ pub struct Sources {
 pub struct HardwareDiscovery {
     sources: Sources,
     schedule: Mutex<DiscoverySchedule>,
-    /// A request waits for its first result.
+    /// Notified when a request waits for its first result.
     work: Notify,
 }
 
@@ -54,8 +54,8 @@ impl HardwareDiscovery {
         Self { sources, schedule: Mutex::default(), work: Notify::new() }
     }
 
-    /// The last result, for a request that waits from now on. Without exporters nothing runs in the background, and discovery
-    /// runs here.
+    /// Returns the last discovered GPUs, and registers the request: [`Self::run`] enqueues it when the GPUs change.
+    /// Without exporters nothing runs in the background, and discovery runs here.
     pub async fn get(&self, server: &Server, place: &NamespacedName) -> Result<ObservedHardware, CallError> {
         if self.sources.exporters.is_none() {
             return discover(server, &self.sources).await;
@@ -67,12 +67,12 @@ impl HardwareDiscovery {
         }))
     }
 
-    /// Removes a request that is deleted or needs no more results.
+    /// Stops GPU discovery for a request that was deleted or needs no more results.
     pub fn forget(&self, place: &NamespacedName) {
         self.schedule().forget(place);
     }
 
-    /// Runs discovery while a request waits, until `stop`, and calls `wake` for requests with a new result.
+    /// Discovers GPUs while requests are registered, until `stop`. Enqueues the requests for which a result is new.
     pub async fn run(&self, server: &Server, enqueue: impl Fn(NamespacedName), stop: CancellationToken) {
         if self.sources.exporters.is_none() {
             return;

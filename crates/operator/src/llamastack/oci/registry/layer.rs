@@ -25,7 +25,7 @@ pub fn file(wanted: &LayerFile, blob: &[u8]) -> Result<Vec<u8>, LabelError> {
         if blob.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(blob)) } else { Box::new(blob) };
     let broken = |error: io::Error| {
         unreadable(if error.get_ref().is_some_and(|cause| cause.is::<TooMuch>()) {
-            "the layer inflates to more than 64 MiB before the file is found; give config.yaml a layer of its own"
+            "the layer inflates to more than 64 MiB before the file is found; put it into an image layer of its own"
         } else {
             "the layer is not a tar archive, or it is damaged"
         })

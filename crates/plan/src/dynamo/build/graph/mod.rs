@@ -18,7 +18,8 @@ use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, ObservedOutput};
 
 pub type JsonObject = Map<String, Value>;
 
-/// Limit of an annotation, with room for others.
+/// Most bytes of the annotations with the generated graph and its ConfigMaps together. The API server allows 256 KiB
+/// for all annotations of an object.
 pub const ANNOTATION_LIMIT: usize = 250_000;
 
 /// The result of profiling.
@@ -192,12 +193,14 @@ fn is_served(api_version: &str) -> bool {
     Family::Dgd.served_versions().iter().any(|version| api_version == format!("{group}/{version}"))
 }
 
-/// The owner of a graph with the name of ours.
+/// Origin of an existing graph that has the name of the generated one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
+    /// Created for this request.
     Ours,
-    /// Made for an earlier request of the same name, which it outlived.
+    /// Created for an earlier request of the same name, which it outlived.
     Earlier,
+    /// Not created for a request of this name.
     Foreign,
 }
 

@@ -77,13 +77,9 @@ pub fn merge_files(
     let stop =
         |path: FieldPath, message: String, remedy: &str| vec![FieldError::new(path, reason::FAILED, message, remedy)];
     let report = "This is a bug in Steersman; report it with the spec of the object.";
-    let config = render::read(config_yaml).map_err(|error| {
-        stop(
-            FieldPath::default().field("config.yaml"),
-            error,
-            "Correct config.yaml in the ConfigMap of overrideConfig.",
-        )
-    })?;
+    // The file is the generated one: with `overrideConfig` no external provider is installed.
+    let config =
+        render::read(config_yaml).map_err(|error| stop(FieldPath::default().field("config.yaml"), error, report))?;
     let externals: Vec<External> = serde_json::from_str(providers_json).map_err(|error| {
         stop(path!(spec.externalProviders), format!("the list of external providers cannot be parsed: {error}"), report)
     })?;

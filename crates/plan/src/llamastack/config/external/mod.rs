@@ -114,7 +114,7 @@ fn served(draft: &mut Draft<'_>, one: &External) {
     let renamed = ["agents", "post_training"].contains(&one.api.as_str());
     if renamed && draft.server.since(0, 7) && !draft.serves(&one.api) {
         let message = format!(
-            "the server of this distribution has no API {}, and would not start with a provider for it",
+            "the server of this distribution has no API {:?}, and would not start with a provider for it",
             one.api
         );
         draft.refuse(one.path.clone(), message, "Remove the provider, or use a distribution with an older server.");

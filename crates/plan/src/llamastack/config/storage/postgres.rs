@@ -66,7 +66,7 @@ pub fn parse(connection_string: &str) -> Result<Parts, String> {
         return Err("the connection string has no user".to_owned());
     }
     if address.contains(',') {
-        return Err("the connection string has several hosts; the server supports one".to_owned());
+        return Err("the connection string has several hosts; the Llama Stack server supports one".to_owned());
     }
     let colon = address.rfind(':').filter(|colon| address.rfind(']').is_none_or(|bracket| bracket < *colon));
     let (host, port) = colon.map_or((address, "5432"), |colon| (&address[..colon], &address[colon + 1..]));
@@ -78,7 +78,8 @@ pub fn parse(connection_string: &str) -> Result<Parts, String> {
     let db = if db.is_empty() { user.clone() } else { db };
     if db.contains(['?', '\n']) {
         return Err(
-            "the database name contains a question mark or a line break, which the server does not support".to_owned()
+            "the database name contains a question mark or a line break, which the Llama Stack server does not support"
+                .to_owned(),
         );
     }
     Ok(Parts { host: host.to_owned(), port, db, user, password: decoded(password), ssl: ssl(query)? })
@@ -96,9 +97,17 @@ fn ssl(query: &str) -> Result<Option<String>, String> {
             }
             harmless if HARMLESS.contains(&harmless) => {}
             other if other.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
-                return Err(format!("the server does not support the parameter {other} of the connection string"));
+                return Err(format!(
+                    "the Llama Stack server does not support the parameter {other} of the connection string"
+                ));
             }
-            _ => return Err("the connection string has a parameter that the server does not support".to_owned()),
+            _ => {
+                return Err(
+                    "the connection string has, after the question mark, a parameter that the Llama Stack server does \
+                     not support; its name is not shown, because it may be part of a password"
+                        .to_owned(),
+                );
+            }
         }
     }
     Ok(ssl)

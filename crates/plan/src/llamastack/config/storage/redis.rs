@@ -26,7 +26,7 @@ pub(super) fn parse(endpoint: &str) -> Result<Address, String> {
         None => endpoint,
         Some(("redis", rest)) => rest,
         Some(("rediss", _)) => {
-            return Err("the server does not support TLS to Redis, so rediss:// cannot be used".to_owned());
+            return Err("the Llama Stack server does not support TLS to Redis, so rediss:// cannot be used".to_owned());
         }
         Some(_) => return Err("endpoint is not an address of Redis: it must begin with redis://".to_owned()),
     };
@@ -40,7 +40,7 @@ pub(super) fn parse(endpoint: &str) -> Result<Address, String> {
     let (address, database) = rest.split_once('/').unwrap_or((rest, ""));
     if !["", "0"].contains(&database) || address.contains('?') {
         return Err(
-            "endpoint has a database or options; the server supports only database 0 of Redis, without options"
+            "endpoint has a database or options; the Llama Stack server supports only database 0, without options"
                 .to_owned(),
         );
     }

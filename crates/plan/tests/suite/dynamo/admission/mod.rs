@@ -22,7 +22,7 @@ const NO_VERSION: &str = "spec.runtimeVersionOverride: Required value: is requir
 
 /// A request whose image tag has no version, with `runtimeVersionOverride`. Fields of `more` are added; null removes a
 /// field.
-fn request(more: Value) -> Value {
+pub fn request(more: Value) -> Value {
     let mut spec = json!({ "model": "Qwen/Qwen3-0.6B", "backend": "vllm", "image": "profiler:latest",
         "runtimeVersionOverride": "1.1.0", "searchStrategy": "rapid", "autoApply": true });
     for (name, value) in more.as_object().unwrap() {
@@ -35,7 +35,7 @@ fn request(more: Value) -> Value {
         "metadata": { "name": "test", "namespace": "team-a" }, "spec": spec })
 }
 
-fn request_in_phase(phase: &str, more: Value) -> Value {
+pub fn request_in_phase(phase: &str, more: Value) -> Value {
     let mut request = request(more);
     request["status"] = json!({ "phase": phase });
     request
@@ -46,15 +46,15 @@ fn with_label(mut request: Value) -> Value {
     request
 }
 
-fn facts(discovery: bool) -> Facts<'static> {
+pub fn facts(discovery: bool) -> Facts<'static> {
     Facts { default_image: Some("planner:1.4.0"), discovery }
 }
 
-fn review_create(new: &Value) -> Review {
+pub fn review_create(new: &Value) -> Review {
     validate(new, None, &facts(true))
 }
 
-fn review_update(old: &Value, new: &Value) -> Review {
+pub fn review_update(old: &Value, new: &Value) -> Review {
     validate(new, Some(old), &facts(true))
 }
 
@@ -69,7 +69,7 @@ fn assert_accepted(review: &Review) {
 
 /// Expects errors with these beginnings, in this order, each followed by a remedy.
 #[track_caller]
-fn assert_rejected(review: &Review, expected: &[&str]) {
+pub fn assert_rejected(review: &Review, expected: &[&str]) {
     let texts = error_texts(review);
     assert_eq!(texts.len(), expected.len(), "{texts:#?}");
     for (text, expected) in texts.iter().zip(expected) {

@@ -83,7 +83,7 @@ pub const ROWS: &[Row] = &[
             "{apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, metadata: {name: one}}",
             "{apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, metadata: {name: other}}",
         ],
-        "name of the graph; all other fields are merged over the generated graph",
+        "name of the graph; labels, annotations and `spec` are merged over the generated graph",
         "Job, graph, profiler",
     ),
     row(

@@ -49,7 +49,7 @@ pub const ROWS: &[Row] = &[
         "distribution.image",
         "{distribution: {}}",
         ["quay.io/me/stack:1", "quay.io/me/stack:2"],
-        "image, whose labels have the base configuration",
+        "image; its labels have the base configuration, if one is generated",
         POD_NEEDED,
     ),
     row("providers.<api>.provider", "", NAMES, "type of a provider in config.yaml", NEEDED),

@@ -12,15 +12,15 @@ use steersman_plan::variant::config::thresholds::{Analyzer, Thresholds};
 use steersman_plan::variant::config::{Config, ConfigSources, concerns, duration, read};
 use steersman_plan::variant::{Mode, names};
 
-const SYSTEM: &str = "steersman-system";
+pub const SYSTEM: &str = "steersman-system";
 const LEGACY: &str = "workload-variant-autoscaler-system";
 const MAIN: &str = "workload-variant-autoscaler-variantautoscaling-config";
-const SATURATION: &str = "wva-saturation-scaling-config";
+pub const SATURATION: &str = "wva-saturation-scaling-config";
 
 /// Namespace, name and data.
-type Map<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+pub type Map<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
 
-fn seen(maps: &[Map<'_>]) -> ConfigSources {
+pub fn seen(maps: &[Map<'_>]) -> ConfigSources {
     let own = |text: &str| text.to_owned();
     let map = |(namespace, name, data): &Map<'_>| {
         let data: BTreeMap<String, String> = data.iter().map(|(key, value)| (own(key), own(value))).collect();
