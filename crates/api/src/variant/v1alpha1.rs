@@ -67,7 +67,7 @@ pub struct VariantAutoscalingSpec {
     /// Name of the model as the server reports it in the label `model_name` of its metrics. Objects of one namespace
     /// with the same `modelID` are variants of one model and are decided together.
     #[serde(rename = "modelID")]
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = MAX_MODEL_ID_LENGTH))]
     pub model_id: String,
 
     /// Identifier of the variant for people and dashboards: model, accelerator and count joined by hyphens, for example
@@ -121,6 +121,9 @@ pub struct VariantAutoscalingSpec {
     #[schemars(schema_with = "first_generation")]
     pub model_profile: Option<Value>,
 }
+
+/// Most characters of `spec.modelID`, which is a label of metrics and part of every query.
+pub const MAX_MODEL_ID_LENGTH: usize = 512;
 
 const BOUNDS: &str = "!has(self.maxReplicas) || !has(self.minReplicas) || self.maxReplicas >= self.minReplicas";
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use steersman_plan::variant::config::{Config, ConfigSources, concerns};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{
-    ConfigFinding, FleetSnapshot, MetricsError, Mode, ModelMetrics, ObservedVariant, Settings,
+    ConfigFinding, FleetSnapshot, MetricsError, Mode, ModelMetrics, ObservedVariant, Settings, has_model,
 };
 use steersman_reconcile::{DecodeError, Lookup, NamespacedName};
 use steersman_runtime::client::Server;
@@ -136,7 +136,7 @@ fn findings_of((config, findings): (&ConfigSources, &[ConfigFinding]), namespace
 
 /// Each model of a namespace once, however many variants it has.
 fn models(variants: &[ObservedVariant], config: &Config) -> Vec<ModelQuery> {
-    let living = variants.iter().filter(|variant| !variant.deleting && !variant.spec.model_id.is_empty());
+    let living = variants.iter().filter(|variant| !variant.deleting && has_model(&variant.spec));
     let keys: BTreeSet<NamespacedName> =
         living.map(|variant| NamespacedName::new(&variant.key.namespace, &variant.spec.model_id)).collect();
     let query = |key: NamespacedName| {
