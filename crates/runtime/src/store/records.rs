@@ -20,11 +20,14 @@ use tokio::sync::watch::Sender;
 use super::watching::Watching;
 use crate::client::{self, CallError, Server};
 
-/// Objects per page of a list of objects that may be large: a page is held in memory as a whole.
-pub const SMALL_PAGE: u32 = 100;
+/// Objects per page of a list. A page is held in memory as a whole.
+pub const PAGE: u32 = 100;
+
+/// The same for objects that may have 1 MiB each, such as ConfigMaps and users' objects.
+pub const SMALL_PAGE: u32 = 25;
 
 /// Most bytes of the records of one namespace in one store, so that no tenant can fill the memory of the operator.
-const MAX_NAMESPACE_BYTES: usize = 16 << 20;
+const MAX_NAMESPACE_BYTES: usize = 8 << 20;
 
 /// Most bytes of all records of one store.
 const MAX_BYTES: usize = 256 << 20;

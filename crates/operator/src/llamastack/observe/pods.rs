@@ -12,7 +12,7 @@ use steersman_plan::llamastack::pod_problem;
 use steersman_plan::pods::{ObservedPod, StartupProblem};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
-use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
+use steersman_runtime::store::{Change, PAGE, Record, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
 use crate::pods::observe as observe_pod;
@@ -84,7 +84,7 @@ impl PodWatch {
         enqueue: impl Fn(NamespacedName),
         stop: CancellationToken,
     ) {
-        let config = watcher::Config::default().labels(SERVERS);
+        let config = watcher::Config::default().labels(SERVERS).page_size(PAGE);
         let changed = |change| self.affected(&change).into_iter().for_each(&enqueue);
         let follow = self.store.follow(scope.typed(server), "Pod", config, record, changed);
         let early = async {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use steersman_plan::variant::config::{ConfigData, ConfigSources};
+use steersman_plan::variant::config::{ConfigData, ConfigSources, MAX_LOCAL_BYTES};
 use steersman_plan::variant::names;
 use steersman_reconcile::NamespacedName;
 
@@ -13,10 +13,23 @@ use steersman_runtime::store::{Record, Store, SyncState};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMapRecord {
     pub uid: String,
-    pub data: ConfigData,
+    /// `None` if the ConfigMap is too large, or if the store has no room for it.
+    pub data: Option<ConfigData>,
 }
 
-impl Record for ConfigMapRecord {}
+impl Record for ConfigMapRecord {
+    fn bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, data_bytes)
+    }
+
+    fn shrink(&mut self) {
+        self.data = None;
+    }
+}
+
+fn data_bytes(data: &ConfigData) -> usize {
+    data.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
 
 /// Labels and annotations of a namespace that the operator reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +78,14 @@ impl ConfigMaps {
     /// `None` in the operator's own namespaces, which `own_map` covers.
     pub fn local_map(&self, object: &DynamicObject) -> Option<ConfigMapRecord> {
         let namespace = object.namespace().unwrap_or_default();
-        (!self.own.iter().any(|(own, _)| *own == namespace)).then(|| record(object))
+        if self.own.iter().any(|(own, _)| *own == namespace) {
+            return None;
+        }
+        let mut record = record(object);
+        if record.bytes() > MAX_LOCAL_BYTES {
+            record.shrink();
+        }
+        Some(record)
     }
 
     pub async fn answered(&self) {
@@ -80,24 +100,29 @@ impl ConfigMaps {
     /// All settings. `local`: namespaces whose own ConfigMaps apply. The error names a namespace that may not be read,
     /// and the cause.
     pub fn sources(&self, local: BTreeSet<String>) -> Result<ConfigSources, (String, String)> {
-        let mut maps = BTreeMap::new();
+        let (mut maps, mut too_large) = (BTreeMap::new(), BTreeSet::new());
         for (at, (namespace, store)) in self.own.iter().enumerate() {
             match store.sync_state() {
                 // A missing permission for the Go operator's namespace means that it is not to be read.
                 SyncState::Forbidden(cause) if at == 0 => return Err((namespace.clone(), cause)),
                 _ => store.each(|namespace, name, map| {
-                    maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
+                    let key = (namespace.to_owned(), name.to_owned());
+                    maps.insert(key, map.data.clone().unwrap_or_default());
                 }),
             }
         }
         for (_, store) in &self.local {
             store.each(|namespace, name, map| {
                 if local.contains(namespace) {
-                    maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
+                    let key = (namespace.to_owned(), name.to_owned());
+                    if map.data.is_none() {
+                        too_large.insert(key.clone());
+                    }
+                    maps.insert(key, map.data.clone().unwrap_or_default());
                 }
             });
         }
-        Ok(ConfigSources { maps, local, ..self.environment_only() })
+        Ok(ConfigSources { maps, too_large, local, ..self.environment_only() })
     }
 
     /// The settings of the environment alone.
@@ -118,7 +143,7 @@ impl ConfigMaps {
 fn record(object: &DynamicObject) -> ConfigMapRecord {
     ConfigMapRecord {
         uid: object.uid().unwrap_or_default(),
-        data: serde_json::from_value(object.data["data"].clone()).unwrap_or_default(),
+        data: Some(serde_json::from_value(object.data["data"].clone()).unwrap_or_default()),
     }
 }
 
@@ -130,4 +155,36 @@ pub fn marks(object: &DynamicObject) -> Option<NamespaceMarks> {
         excluded: is(object.annotations().get(names::EXCLUDE_ANNOTATION)),
     };
     (marks != NamespaceMarks::default()).then_some(marks)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn large_map_of_user_is_kept_without_data() {
+        let maps = ConfigMaps::new(vec!["settings".to_owned()], BTreeMap::new(), false);
+        let map = |namespace: &str, bytes: usize| -> DynamicObject {
+            serde_json::from_value(
+                json!({ "metadata": { "name": names::ZERO_CAMEL, "namespace": namespace, "uid": "u" },
+                "data": { "k": "x".repeat(bytes) } }),
+            )
+            .unwrap()
+        };
+        let bytes = |record: Option<ConfigMapRecord>| record.map(|record| record.data.as_ref().map(data_bytes));
+        assert_eq!(bytes(maps.local_map(&map("team", MAX_LOCAL_BYTES - 1))), Some(Some(MAX_LOCAL_BYTES)));
+        assert_eq!(bytes(maps.local_map(&map("team", MAX_LOCAL_BYTES))), Some(None));
+        assert_eq!(bytes(maps.local_map(&map("settings", 1))), None);
+        assert_eq!(bytes(maps.own_map(&map("settings", MAX_LOCAL_BYTES))), Some(Some(MAX_LOCAL_BYTES + 1)));
+
+        let place = NamespacedName::new("team", names::ZERO_CAMEL);
+        for (name, store) in &maps.local {
+            let record = (name == names::ZERO_CAMEL).then(|| maps.local_map(&map("team", MAX_LOCAL_BYTES)).unwrap());
+            store.put(place.clone(), record);
+        }
+        let sources = maps.sources(BTreeSet::from(["team".to_owned()])).unwrap();
+        assert_eq!(sources.too_large, [("team".to_owned(), names::ZERO_CAMEL.to_owned())].into());
+    }
 }

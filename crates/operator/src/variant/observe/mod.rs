@@ -32,7 +32,7 @@ use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::served::Optional;
-use steersman_runtime::store::{Change, Scope, Store};
+use steersman_runtime::store::{Change, PAGE, SMALL_PAGE, Scope, Store};
 
 use self::config_maps::{ConfigMaps, NamespaceMarks};
 use self::scales::Scales;
@@ -143,7 +143,7 @@ impl Fleet {
 
     /// Follows everything for as long as it is polled.
     pub async fn follow(&self, server: &Server, report: impl Fn(Trigger)) {
-        let all = watcher::Config::default;
+        let all = || watcher::Config::default().page_size(PAGE);
         let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
         let (variants, deployments, sets) =
             (custom_resource(Family::Va).gvk(), gvk_of::<Deployment>(), gvk_of::<StatefulSet>());
@@ -152,7 +152,7 @@ impl Fleet {
         let objects = self.variants.follow(
             variant_api,
             &variants.kind,
-            all(),
+            watcher::Config::default().page_size(SMALL_PAGE),
             |object| Some(variants::variant(object)),
             |change| self.variant_changed(&change).into_iter().for_each(&report),
         );
@@ -217,7 +217,8 @@ impl Fleet {
         let resource = groups();
         let follow = || {
             let api = self.scope.api(server, &resource);
-            self.groups.follow(api, LEADER_WORKER_SET, watcher::Config::default(), targets::group, &changed)
+            let config = watcher::Config::default().page_size(PAGE);
+            self.groups.follow(api, LEADER_WORKER_SET, config, targets::group, &changed)
         };
         self.groups.follow_while_served(server, &LEADER_WORKER_SET_API, follow, &changed).await;
     }
@@ -231,7 +232,8 @@ impl Fleet {
                     self.marks_changed(&change);
                     report(Trigger::NamespaceChanged(change.object.name));
                 };
-                let (api, kind, all) = (namespaces(server), Namespace::kind(&()), watcher::Config::default());
+                let (api, kind) = (namespaces(server), Namespace::kind(&()));
+                let all = watcher::Config::default().page_size(PAGE);
                 self.namespaces.follow(api, &kind, all, config_maps::marks, changed).await;
             }
         }
@@ -243,12 +245,12 @@ impl Fleet {
         let own = self.config_maps.own.iter().map(|(namespace, store)| {
             let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &resource);
             let record = |object: &DynamicObject| self.config_maps.own_map(object);
-            store.follow(api, &kind, watcher::Config::default(), record, |change| {
+            store.follow(api, &kind, watcher::Config::default().page_size(SMALL_PAGE), record, |change| {
                 report(Trigger::ConfigMapChanged(change.object))
             })
         });
         let local = self.config_maps.local.iter().map(|(name, store)| {
-            let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+            let config = watcher::Config::default().fields(&format!("metadata.name={name}")).page_size(SMALL_PAGE);
             let record = |object: &DynamicObject| self.config_maps.local_map(object);
             let changed = |change: Change<config_maps::ConfigMapRecord>| {
                 if self.local().contains(&change.object.namespace) {

@@ -30,6 +30,12 @@ use super::{Mode, names};
 
 pub type ConfigData = BTreeMap<String, String>;
 
+/// Most bytes of keys and values of a ConfigMap in a user's namespace: room for 2,000 models.
+pub const MAX_LOCAL_BYTES: usize = 256 * 1024;
+
+/// Stands for every key of a ConfigMap that is not read.
+const ANY_KEY: &str = "*";
+
 /// All sources of settings.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConfigSources {
@@ -37,6 +43,8 @@ pub struct ConfigSources {
     pub namespaces: Vec<String>,
     /// By namespace and name.
     pub maps: BTreeMap<(String, String), ConfigData>,
+    /// ConfigMaps of users' namespaces that are too large to be read. `maps` has them without data.
+    pub too_large: BTreeSet<(String, String)>,
     /// Namespaces whose own ConfigMaps apply: they have a `VariantAutoscaling` or the label, and are not excluded.
     pub local: BTreeSet<String>,
     pub environment: BTreeMap<String, String>,
@@ -164,12 +172,19 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
     let saturation = saturation::read(saturation_map.clone(), None, mode, &last.saturation, &mut findings);
     let fleet = saturation.common();
 
+    let is_large = |map: &NamespacedName| seen.too_large.contains(&(map.namespace.clone(), map.name.clone()));
     let mut local_zero = BTreeMap::new();
     let mut local_saturation = BTreeMap::new();
     for namespace in seen.local.iter().filter(|namespace| !seen.namespaces.contains(namespace)) {
         let last_zero = last.local_zero.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &zero_names) {
-            let own = read_zero(Some(map), &last_zero, &mut findings);
+            let own = if is_large(&map.0) {
+                let unread = BTreeMap::from([(ANY_KEY.to_owned(), None)]);
+                Notes { map: Some(map.0), findings: &mut findings }.too_large();
+                ScaleToZeroConfig { unread, ..last_zero }
+            } else {
+                read_zero(Some(map), &last_zero, &mut findings)
+            };
             // A map without a valid entry replaces nothing, unless it has entries that cannot be read.
             let own = match (own.entries.is_empty(), own.unread.is_empty()) {
                 (false, _) => Some(own),
@@ -182,7 +197,12 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
         }
         let last_saturation = last.local_saturation.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &saturation_names) {
-            let own = saturation::read(Some(map), Some(&fleet), mode, &last_saturation, &mut findings);
+            let own = if is_large(&map.0) {
+                Notes { map: Some(map.0), findings: &mut findings }.too_large();
+                last_saturation
+            } else {
+                saturation::read(Some(map), Some(&fleet), mode, &last_saturation, &mut findings)
+            };
             local_saturation.extend((!own.entries.is_empty()).then(|| (namespace.clone(), own)));
         }
     }

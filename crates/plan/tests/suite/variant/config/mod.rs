@@ -375,3 +375,49 @@ fn an_entry_that_was_never_read_may_forbid_what_the_others_allow() {
         "the operator's entries are not what the namespace's last were"
     );
 }
+
+/// Few bytes that expand to 9^4 nodes.
+fn alias_bomb() -> String {
+    let mut text = "modelID: m\na0: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for (above, level) in ["a", "b", "c"].into_iter().zip(["b", "c", "d"]) {
+        text.push_str(&format!("{level}0: &{level} [{}]\n", [format!("*{above}").as_str(); 9].join(",")));
+    }
+    text
+}
+
+#[test]
+fn alias_bombs_of_tenant_are_reported() {
+    let bomb = alias_bomb();
+    let keys: Vec<String> = (0..1_000).map(|place| format!("model.{place:04}")).collect();
+    let mut data: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), bomb.as_str())).collect();
+    data.push(("model.z", "modelID: z\nenableScaleToZero: false"));
+    let mut sources = seen(&[("team", names::ZERO_CAMEL, &data)]);
+    sources.local.insert("team".to_owned());
+    let (config, findings) = read(&sources, &Config::default(), Mode::Steersman);
+    let last = findings.iter().rfind(|finding| finding.reason == "ConfigValueInvalid").unwrap();
+    let message = "key model.z: the ConfigMap has more than 100000 YAML nodes after aliases are expanded, so that this entry \
+                   and those after it are not read.";
+    assert_eq!(last.message, format!("ConfigMap team/{}, {message}", names::ZERO_CAMEL));
+    assert!(config.zero("team").unread.contains_key("model.z"), "an entry that is not read may forbid scale to zero");
+    let (again, same) = read(&sources, &config, Mode::Steersman);
+    assert_eq!((again, same), (config, findings), "unchanged sources need not be read again");
+}
+
+#[test]
+fn large_map_of_tenant_is_reported() {
+    let entry = [("__defaults__", "enableScaleToZero: true"), ("model.m", "modelID: m\nenableScaleToZero: true")];
+    let mut sources = seen(&[("team", names::ZERO_CAMEL, &entry)]);
+    sources.local.insert("team".to_owned());
+    let (known, _) = read(&sources, &Config::default(), Mode::Steersman);
+    let place = ("team".to_owned(), names::ZERO_CAMEL.to_owned());
+    sources.maps.insert(place.clone(), BTreeMap::new());
+    sources.too_large.insert(place);
+    for last in [Config::default(), known] {
+        let (config, findings) = read(&sources, &last, Mode::Steersman);
+        let finding = findings.iter().find(|finding| finding.reason == "ConfigMapTooLarge").unwrap();
+        let message = "it is too large to be read; at most 262144 bytes of keys and values are.";
+        assert_eq!(finding.message, format!("ConfigMap team/{}, {message}", names::ZERO_CAMEL));
+        assert!(config.zero("team").unknown("m").is_some(), "the map may forbid scale to zero");
+        assert_eq!(config.zero("team").enabled("team", "m"), last.zero("team").enabled("team", "m"));
+    }
+}
