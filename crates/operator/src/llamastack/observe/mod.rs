@@ -33,6 +33,7 @@ use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode, path};
 use steersman_runtime::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
+use steersman_runtime::cpu_bound;
 use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::cache::Watched;
 
@@ -76,7 +77,7 @@ pub async fn observe(
     watches: &SharedWatches,
     object: &DynamicObject,
 ) -> Result<Observed<Snapshot>, ReconcileError> {
-    let observed = observe_object(object)?;
+    let observed = cpu_bound::run(|| observe_object(object))?;
     let (name, namespace) = (observed.name.clone(), observed.namespace.clone());
     let legacy = Some(legacy_operator(&name));
     let owner = Owner { legacy, ..Owner::of(custom_resource(Family::Llsd).gvk(), object) };

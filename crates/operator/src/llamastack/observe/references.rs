@@ -13,6 +13,7 @@ use steersman_plan::llamastack::{
 };
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::cpu_bound;
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::store::references::{self, Content, ReferenceStore};
 
@@ -72,7 +73,7 @@ impl References {
         operator: Option<&str>,
     ) -> Result<ReferenceLookup, CallError> {
         let referenced: BTreeSet<ReferencedObject> =
-            referred(object).into_iter().map(|reference| reference.named).collect();
+            cpu_bound::run(|| referred(object).into_iter().map(|reference| reference.named).collect());
         let cluster = NamespacedName::new(object.namespace.clone(), CLUSTER_CA_BUNDLE);
         // Registered before the reads, so that a change in between enqueues the object again.
         self.refer(object, &referenced, &cluster);

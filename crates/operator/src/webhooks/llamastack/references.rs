@@ -17,6 +17,7 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::validate::{Reference, ReferenceKind, ReferenceState, ReferencedObject, references};
 use steersman_reconcile::{Message, message};
 use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::cpu_bound;
 use steersman_runtime::store::references::is_name;
 use tokio::time;
 
@@ -53,9 +54,10 @@ pub struct LookupResults {
 
 /// Looks up the references that the request adds. `own` is the operator's namespace.
 pub async fn look_up(server: &Server, own: &str, case: &AdmissionCase) -> LookupResults {
-    let config_namespace = config_namespace(&case.new).filter(|namespace| *namespace != case.namespace);
+    let (config_namespace, added) = cpu_bound::run(|| (config_namespace(&case.new), added(case)));
+    let config_namespace = config_namespace.filter(|namespace| *namespace != case.namespace);
     let mut referenced: Vec<Reference> = Vec::new();
-    for reference in added(case) {
+    for reference in added {
         let reference = reference.with_config_namespace(config_namespace.as_deref());
         if !referenced.iter().any(|known| known.named == reference.named) {
             referenced.push(reference);

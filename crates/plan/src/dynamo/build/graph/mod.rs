@@ -6,7 +6,7 @@ pub mod merge;
 mod read;
 mod translate;
 
-pub use additional::{additional, additional_names, content};
+pub use additional::{additional, additional_names, content, exceeded_limit as additional_limit};
 pub use read::{EARLIER, FINAL, PARETO, ProfilerOutput, key, read};
 
 use serde_json::{Map, Value, json};
@@ -15,6 +15,7 @@ use steersman_api::Family;
 use crate::dynamo::names::{self, GENERATED_GRAPH, REQUEST_UID};
 use crate::dynamo::request;
 use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, ObservedOutput};
+use crate::yaml::{Limit, YamlError};
 
 pub type JsonObject = Map<String, Value>;
 
@@ -143,12 +144,25 @@ pub fn wanted(object: &ObservedObject) -> Result<Map<String, Value>, String> {
 }
 
 fn manifest(text: &str) -> Result<Map<String, Value>, String> {
-    let graph: Map<String, Value> = read::parse(text)?;
-    if is_graph(&graph) {
-        return Ok(graph);
+    let manifest = read::manifest(text);
+    let graph = match &*manifest {
+        Ok(graph) => graph,
+        Err(YamlError::Limit(limit)) => return Err(format!("it has {limit}")),
+        Err(YamlError::Invalid { cause, .. }) => return Err(cause.clone()),
+    };
+    if is_graph(graph) {
+        return Ok(graph.clone());
     }
     let word = |name: &str| graph.get(name).cloned().unwrap_or_default();
     Err(format!("it has kind {} and apiVersion {}", word("kind"), word("apiVersion")))
+}
+
+/// The limit that the annotation with the graph exceeds, so that it is not used.
+pub fn manifest_limit(object: &ObservedObject) -> Option<Limit> {
+    match &*read::manifest(request::generated_graph(object)?) {
+        Err(YamlError::Limit(limit)) => Some(*limit),
+        Ok(_) | Err(YamlError::Invalid { .. }) => None,
+    }
 }
 
 /// The graph in the request's status.
