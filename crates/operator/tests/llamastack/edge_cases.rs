@@ -248,3 +248,15 @@ async fn v1alpha1_write_keeps_omitted_fields() {
     let kept = ns.object(STACK, "v1alpha2").await;
     assert_eq!(kept["spec"]["providers"]["inference"]["settings"]["text"].as_str().unwrap().len(), 50_000);
 }
+
+#[tokio::test]
+async fn twenty_thousand_models_are_refused() {
+    let Some(ns) = TestNamespace::open("models").await else { return };
+    let models: Vec<String> = (0..20_000).map(|place| format!("model-{place}")).collect();
+    let message = ns.expect_rejection(starter(json!({ "resources": { "models": models } }))).await;
+    assert!(
+        message.contains("spec.resources.models: it has 20000 entries, but at most 2000 are allowed"),
+        "{}",
+        &message[..message.len().min(500)]
+    );
+}
