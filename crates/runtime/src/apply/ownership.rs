@@ -237,9 +237,9 @@ mod tests {
     #[test]
     fn uncontrolled_child_needs_legacy_or_own_mark() {
         assert!(checked(json!({}), "llama-stack").unwrap_err().contains("was not created for"));
-        let marked = json!({ "labels": { MANAGED_BY: "llama-stack-operator" } });
-        assert_eq!(checked(marked.clone(), "llama-stack"), Ok(Claim::Ours));
-        assert!(checked(marked, "somebody-else").is_err(), "the label alone is not enough");
+        let labelled = json!({ "labels": { MANAGED_BY: "llama-stack-operator" } });
+        assert_eq!(checked(labelled.clone(), "llama-stack"), Ok(Claim::Ours));
+        assert!(checked(labelled, "somebody-else").is_err(), "the label alone is not enough");
         let foreign = json!({ "labels": { MANAGED_BY: "Helm" } });
         assert!(checked(foreign, "llama-stack").is_err());
         let restored = json!({ "managedFields": [entry(OURS, "Apply", "")] });
