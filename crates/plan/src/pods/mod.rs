@@ -28,12 +28,13 @@ pub struct ObservedContainer {
     /// As in the spec: the status may name the same image in another way.
     pub image: String,
     pub init: bool,
-    /// Whether it serves or, as an init container, has succeeded. Always false in the records of dynamo, which ignores it.
+    /// Whether the container is ready or, as an init container, has succeeded. Always false in snapshots of the family `dgdr`,
+    /// which does not use it.
     pub ready: bool,
     pub waiting: Option<Waiting>,
-    /// The current state, not that of an earlier run.
+    /// `state.terminated`: set if the container has ended and was not restarted.
     pub terminated: Option<Terminated>,
-    /// The end of the run before the current state.
+    /// `lastState.terminated`: the end of the previous run, if the container was restarted.
     pub last_terminated: Option<Terminated>,
 }
 
