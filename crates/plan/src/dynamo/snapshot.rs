@@ -59,7 +59,7 @@ pub struct ObservedObject {
     pub finalizers: Vec<String>,
     pub annotations: BTreeMap<String, String>,
     pub spec: DynamoGraphDeploymentRequestSpec,
-    /// As stored.
+    /// The stored status.
     pub status: Option<DynamoGraphDeploymentRequestStatus>,
 }
 

@@ -25,7 +25,7 @@ pub struct ObservedPod {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedContainer {
     pub name: String,
-    /// As in the spec: the status may name the same image in another way.
+    /// Image in the spec of the pod. The status may name the same image differently.
     pub image: String,
     pub init: bool,
     /// Whether the container is ready or, as an init container, has succeeded. Always false in snapshots of the family `dgdr`,
@@ -89,7 +89,7 @@ impl StartupProblem {
         matches!(self, Self::Container { cause: ContainerCause::Waiting(found, _), .. } if *found == kind)
     }
 
-    /// The same problem in words that do not change for as long as it lasts: without counts, times and ids.
+    /// Removes counts, times and ids from the texts, so that they do not change while the problem lasts.
     pub fn steady(mut self) -> Self {
         match &mut self {
             Self::Unschedulable { message, .. } => *message = scheduling_cause(message),

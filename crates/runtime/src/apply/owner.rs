@@ -25,7 +25,7 @@ pub struct Owner {
 pub struct Legacy {
     /// The value of `app.kubernetes.io/managed-by`.
     pub managed_by: String,
-    /// Its field managers. The fields of these are taken over.
+    /// Field managers of the earlier operator. Steersman takes over their fields.
     pub managers: Vec<String>,
 }
 
