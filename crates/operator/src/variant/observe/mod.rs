@@ -34,7 +34,7 @@ use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::served::Optional;
 use steersman_runtime::store::{Change, PAGE, SMALL_PAGE, Scope, Store};
 
-use self::config_maps::{ConfigMaps, NamespaceMarks};
+use self::config_maps::{ConfigMaps, NamespaceRecord};
 use self::scales::Scales;
 use self::targets::{TargetKind, TargetRecord};
 use self::variants::VariantRecord;
@@ -51,7 +51,7 @@ pub const MANAGER: &str = "steersman/va";
 /// The namespace in which users of the Go operator have its ConfigMaps.
 const GO_OPERATOR_NAMESPACE: &str = "workload-variant-autoscaler-system";
 
-/// CRD of LeaderWorkerSets. One replica is a group of pods.
+/// CRD of LeaderWorkerSets. One replica of a LeaderWorkerSet is a group of pods.
 pub const LEADER_WORKER_SETS: &str = "leaderworkersets.leaderworkerset.x-k8s.io";
 
 const LEADER_WORKER_SET_API: Optional = Optional { group: GROUPS, version: "v1", crd: LEADER_WORKER_SETS };
@@ -110,7 +110,7 @@ pub struct Fleet {
     groups: Store<TargetRecord>,
     pods: Store<Arc<FleetPod>>,
     pod_names: pods::NameCache,
-    namespaces: Store<NamespaceMarks>,
+    namespaces: Store<NamespaceRecord>,
     pub config_maps: ConfigMaps,
     scales: Scales,
     /// Objects whose status does not report yet that their namespace is excluded.
@@ -196,7 +196,9 @@ impl Fleet {
         self.pods.fill(server, api(&gvk_of::<Pod>()), &all, pod).await?;
         match &self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
-            Scope::Cluster => self.namespaces.fill(server, namespaces(server), &all, config_maps::marks).await?,
+            Scope::Cluster => {
+                self.namespaces.fill(server, namespaces(server), &all, config_maps::namespace_record).await?
+            }
         }
         let map = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
         for (namespace, store) in &self.config_maps.own {
@@ -228,13 +230,13 @@ impl Fleet {
         match self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
             Scope::Cluster => {
-                let changed = |change: Change<NamespaceMarks>| {
-                    self.marks_changed(&change);
+                let changed = |change: Change<NamespaceRecord>| {
+                    self.namespace_changed(&change);
                     report(Trigger::NamespaceChanged(change.object.name));
                 };
                 let (api, kind) = (namespaces(server), Namespace::kind(&()));
                 let all = watcher::Config::default().page_size(PAGE);
-                self.namespaces.follow(api, &kind, all, config_maps::marks, changed).await;
+                self.namespaces.follow(api, &kind, all, config_maps::namespace_record, changed).await;
             }
         }
     }
@@ -267,7 +269,7 @@ impl Fleet {
     }
 
     pub fn is_excluded(&self, namespace: &str) -> bool {
-        self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|marks| marks.excluded)
+        self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|record| record.excluded)
     }
 
     /// Reads the objects that we act on, in the order of namespace and name, without a copy.
@@ -289,7 +291,7 @@ impl Fleet {
     #[cfg(test)]
     pub fn put_namespace(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        self.namespaces.receive(watcher::Event::Apply(object), &config_maps::marks);
+        self.namespaces.receive(watcher::Event::Apply(object), &config_maps::namespace_record);
     }
 
     /// Namespaces whose own ConfigMaps are read.
@@ -300,8 +302,8 @@ impl Fleet {
                 local.insert(namespace.to_owned());
             }
         });
-        self.namespaces.each(|_, name, marks| {
-            if marks.enabled && !marks.excluded {
+        self.namespaces.each(|_, name, record| {
+            if record.enabled && !record.excluded {
                 local.insert(name.to_owned());
             }
         });

@@ -62,6 +62,11 @@ fn a_fault_of_the_environment_is_not_looked_for_in_a_map() {
     both.environment.insert("PROMETHEUS_BASE_URL".into(), "http://plain".into());
     let (_, findings) = read(&both, &Config::default(), Mode::Steersman);
     assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: HTTPS is required"), "{findings:?}");
+    let mut interval = seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", "https://good")])]);
+    interval.environment.insert("GLOBAL_OPT_INTERVAL".into(), "soon".into());
+    let (_, findings) = read(&interval, &Config::default(), Mode::Steersman);
+    assert!(findings[0].message.starts_with("Environment, key GLOBAL_OPT_INTERVAL: "), "{findings:?}");
+    assert_eq!(findings[0].config_map, None);
     let lonely = set(&[("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_CLIENT_KEY_PATH", "/k")]);
     let (_, findings) = read(&lonely, &Config::default(), Mode::Steersman);
     assert!(findings[0].message.contains("key PROMETHEUS_CLIENT_CERT_PATH: "), "{findings:?}");
