@@ -69,8 +69,8 @@ pub struct Settings {
     /// configuration error, because anyone who can change the responses on the network could scale the fleet
     #[arg(long)]
     pub prometheus_allow_http: bool,
-    /// Time to collect changes to VariantAutoscalings, their settings and workloads before one reconcile of the fleet, such as
-    /// 200ms or 1s
+    /// Quiet period before a reconcile of all VariantAutoscalings, such as 200ms or 1s: changes of these objects, their settings
+    /// and workloads that follow each other within this time cause one reconcile
     #[arg(long, alias = "variant-settle", value_name = "TIME", default_value = "200ms", value_parser = debounce)]
     variant_debounce: Duration,
     #[command(flatten)]

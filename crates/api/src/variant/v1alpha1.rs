@@ -100,8 +100,8 @@ pub struct VariantAutoscalingSpec {
 
     /// Cost of one replica, as a decimal number in any currency that all variants of the model share. Of the variants
     /// of a model, the cheapest grows first and the most expensive shrinks first. The default engine starts a variant
-    /// without replicas only if no running one can grow. The token engine compares the cost per token of capacity when
-    /// it adds replicas. Default: 10.
+    /// without replicas only if no running one can grow, and does not remove the last replica of a variant. The token
+    /// engine compares the cost per token of capacity when it adds replicas. Default: 10.
     #[serde(default = "default_cost")]
     #[schemars(regex(pattern = r"^\d+(\.\d+)?$"))]
     pub variant_cost: String,
@@ -275,7 +275,8 @@ pub struct DecisionStatus {
     pub granted: Option<i32>,
     /// Stage that determined the number: `signal` (the load asks for no change of this variant), `solver` (the load
     /// asks for another number), `limits` (a bound, the GPU limit, scale to zero or another limit applies) or `hold`
-    /// (the number stays because something is unknown or not finished yet, or because the variant has no replicas).
+    /// (the number stays because something is unknown, invalid or not finished yet, because another object decides or
+    /// the namespace is excluded, or because the variant has no replicas).
     pub decided_by: Option<String>,
     /// Workload that the number was decided for. If `spec.scaleTargetRef` refers to another workload, the number is not
     /// used.
@@ -295,7 +296,8 @@ pub struct DecisionStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 8))]
     pub limits: Vec<String>,
-    /// Missing data or an unfinished decision that keeps the number, or what blocks a scale-down or scale to zero.
+    /// Reason to keep the number: missing data, an invalid spec, an unfinished decision or another object that decides.
+    /// Also the reason that blocks a scale-down or scale to zero.
     pub hold: Option<String>,
 }
 

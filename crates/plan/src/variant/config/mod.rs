@@ -105,9 +105,10 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
     let main = own(&names::main_maps(&seen.environment));
     let data = main.as_ref().map_or(&empty, |(_, data)| *data);
-    let mut notes = Notes { map: of(&main), findings: &mut findings };
     let text = data.get(interval::KEY).or_else(|| seen.environment.get(interval::KEY)).map(String::as_str);
-    let interval = interval::read(text, last.interval, &mut notes);
+    let interval_map = of(&main).filter(|_| data.contains_key(interval::KEY));
+    let interval = interval::read(text, last.interval, &mut Notes { map: interval_map, findings: &mut findings });
+    let mut notes = Notes { map: of(&main), findings: &mut findings };
     let from_environment = prometheus::has_address(&seen.environment);
     let prometheus = match prometheus::read(&seen.environment, data, seen.allow_http) {
         Ok(prometheus) => Some(prometheus),

@@ -62,6 +62,11 @@ fn a_fault_of_the_environment_is_not_looked_for_in_a_map() {
     both.environment.insert("PROMETHEUS_BASE_URL".into(), "http://plain".into());
     let (_, findings) = read(&both, &Config::default(), Mode::Steersman);
     assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: HTTPS is required"), "{findings:?}");
+    let mut interval = seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", "https://good")])]);
+    interval.environment.insert("GLOBAL_OPT_INTERVAL".into(), "soon".into());
+    let (_, findings) = read(&interval, &Config::default(), Mode::Steersman);
+    assert!(findings[0].message.starts_with("Environment, key GLOBAL_OPT_INTERVAL: "), "{findings:?}");
+    assert_eq!(findings[0].config_map, None);
     let mut lonely = set(&[]);
     lonely.environment.insert("PROMETHEUS_BASE_URL".into(), "https://p".into());
     lonely.environment.insert("PROMETHEUS_CLIENT_KEY_PATH".into(), "/k".into());
