@@ -6,6 +6,8 @@ mod decide;
 mod excluded;
 mod fleet_log;
 mod gauge_values;
+#[cfg(test)]
+mod kept_texts;
 mod metrics_source;
 mod owners;
 mod reconcile;
@@ -225,7 +227,7 @@ mod tests {
     use super::*;
 
     /// A controller whose API calls all fail.
-    fn controller() -> FleetController {
+    pub(super) fn controller() -> FleetController {
         let failing = tower::service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::other("no API server"))
         });
@@ -245,7 +247,7 @@ mod tests {
         FleetController::new(&context, DebounceConfig::default())
     }
 
-    fn stored(namespace: &str, target: &str) -> serde_json::Value {
+    pub(super) fn stored(namespace: &str, target: &str) -> serde_json::Value {
         json!({ "metadata": { "namespace": namespace, "name": "v", "uid": "u" },
             "spec": { "scaleTargetRef": { "kind": "Deployment", "name": target }, "modelID": "m" },
             "status": { "desiredOptimizedAlloc": { "numReplicas": 3 } } })
