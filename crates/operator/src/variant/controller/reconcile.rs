@@ -171,7 +171,8 @@ impl FleetController {
                 state.parsed = Some((sources.clone(), findings.clone()));
                 (sources, findings)
             }
-            Err((namespace, cause)) => {
+            Err(cause) => {
+                let namespace = &self.fleet.config_maps.namespace;
                 let finding = Finding {
                     severity: Severity::Warning,
                     reason: "ConfigUnreadable",
