@@ -144,7 +144,8 @@ impl Budget {
         let report: Rc<RefCell<Option<BudgetReport>>> = Rc::default();
         let limits = serde_saphyr::budget! {
             max_depth: MAX_DEPTH,
-            flow_nesting_limit: MAX_DEPTH,
+            // Above `max_depth`, whose breach is reported as a limit; this one is a syntax error.
+            flow_nesting_limit: MAX_DEPTH * 2,
             max_nodes: self.nodes,
             max_recorded_anchor_events: self.nodes,
             max_total_scalar_bytes: self.scalar_bytes,
@@ -184,7 +185,16 @@ impl Budget {
         });
     }
 
-    fn error(&self, error: &serde_saphyr::Error) -> YamlError {
+    fn error(&mut self, error: &serde_saphyr::Error) -> YamlError {
+        // The library has limits of its own for the uses of one anchor, which its report does not contain.
+        let repeated_anchor = matches!(
+            error,
+            serde_saphyr::Error::AliasExpansionLimitExceeded { .. }
+                | serde_saphyr::Error::AliasReplayLimitExceeded { .. }
+        );
+        if repeated_anchor {
+            self.exceeded = Some(Limit::Aliases);
+        }
         match self.exceeded {
             Some(limit) => YamlError::Limit(limit),
             None => YamlError::Invalid {
@@ -233,6 +243,12 @@ struct MemoEntries<T> {
     /// The oldest first.
     order: VecDeque<String>,
     nodes: usize,
+}
+
+impl<T: Clone> Default for Memo<T> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl<T: Clone> Memo<T> {

@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn large_map_of_user_is_kept_without_data() {
-        let maps = ConfigMaps::new(vec!["settings".to_owned()], BTreeMap::new(), false);
+        let maps = ConfigMaps::new("settings".to_owned(), BTreeMap::new(), false);
         let map = |namespace: &str, bytes: usize| -> DynamicObject {
             serde_json::from_value(
                 json!({ "metadata": { "name": names::ZERO_CAMEL, "namespace": namespace, "uid": "u" },

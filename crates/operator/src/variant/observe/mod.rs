@@ -242,9 +242,10 @@ impl Fleet {
         let api = Api::namespaced_with(server.client.clone(), &self.config_maps.namespace, &resource);
         let record = |object: &DynamicObject| self.config_maps.own_map(object);
         let config = watcher::Config::default().page_size(SMALL_PAGE);
-        let own = self.config_maps.own.follow(api, &kind, config, record, |change| {
-            report(Trigger::ConfigMapChanged(change.object))
-        });
+        let own = self
+            .config_maps
+            .own
+            .follow(api, &kind, config, record, |change| report(Trigger::ConfigMapChanged(change.object)));
         let local = self.config_maps.local.iter().map(|(name, store)| {
             let config = watcher::Config::default().fields(&format!("metadata.name={name}")).page_size(SMALL_PAGE);
             let record = |object: &DynamicObject| self.config_maps.local_map(object);
