@@ -110,8 +110,7 @@ pub struct ContainerSpec {
     /// Name of the container. Default: `llama-stack`.
     #[schemars(extend("default" = "llama-stack"))]
     pub name: Option<String>,
-    /// Port that the server listens on. Default: 8321; 0 means the default. The server gets a Service only if this
-    /// field, `env`, `network` or `server.tlsConfig.caBundle` is set.
+    /// Port that the server listens on. Default: 8321; 0 means the default.
     pub port: Option<i32>,
     /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory; a request of
     /// 0 means the default. If `workers` is set, limits of CPU and memory default to the requests; otherwise there are
@@ -273,7 +272,7 @@ pub struct LlamaStackDistributionStatus {
     pub conditions: Option<Vec<Condition>>,
     /// Number of ready pods.
     pub available_replicas: Option<i32>,
-    /// URL of the server inside the cluster. Absent if the server has no Service.
+    /// URL of the server inside the cluster.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
     /// URL of the server outside the cluster. Absent if the server is not exposed. Empty until an address is assigned.
