@@ -7,7 +7,7 @@ use steersman_reconcile::{Cause, FieldPath, Segment, path};
 
 use crate::llamastack::build::ca;
 use crate::llamastack::config::problem::reason;
-use crate::llamastack::config::{FieldError, Input, Merge, check};
+use crate::llamastack::config::{CONFIG_KEY, FieldError, Input, LEGACY_CONFIG_KEY, Merge, check, external_providers};
 use crate::llamastack::fields;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +68,9 @@ pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Ref
         all.push(Reference::new(Purpose::CaBundle, namespace, &bundle.config_map_name, ca::keys(bundle), path));
     }
     if let Some(config) = &spec.override_config {
-        let keys = vec!["config.yaml".to_owned()];
+        // A command of the user's own may read any key.
+        let any_key = fields::has_own_command(spec) && external_providers(spec).is_empty();
+        let keys = if any_key { Vec::new() } else { vec![CONFIG_KEY.to_owned()] };
         let path = path!(spec.overrideConfig.configMapName);
         all.push(Reference::new(Purpose::Config, namespace, &config.config_map_name, keys, path));
     }
@@ -83,7 +85,8 @@ pub fn missing(references: &[Reference], found: &BTreeMap<ReferencedObject, Refe
             None | Some(ReferenceState::Exists(None)) => {}
             Some(ReferenceState::Missing) => problems.push(reference.absent()),
             Some(ReferenceState::Exists(Some(keys))) => {
-                let missing = reference.keys.iter().filter(|key| !keys.contains(*key));
+                let legacy = reference.is_config() && keys.contains(LEGACY_CONFIG_KEY);
+                let missing = reference.keys.iter().filter(|key| !keys.contains(*key) && !legacy);
                 problems.extend(missing.map(|key| reference.without(key)));
             }
         }
@@ -112,6 +115,8 @@ impl Reference {
         if let Some(namespace) = namespace.filter(|namespace| self.is_config() && **namespace != self.named.namespace) {
             namespace.clone_into(&mut self.named.namespace);
             self.foreign = true;
+            // A ConfigMap of another namespace is copied as this key.
+            self.keys = vec![CONFIG_KEY.to_owned()];
         }
         self
     }
@@ -148,7 +153,7 @@ impl Reference {
         let ReferencedObject { name, namespace, .. } = &self.named;
         let (reason, message) = match self.purpose {
             Purpose::Value | Purpose::Certificate => {
-                (reason::NO_SECRET_KEY, format!("Key {key:?} not found in Secret \"{name}/{namespace}\""))
+                (reason::NO_SECRET_KEY, format!("Key {key:?} not found in Secret \"{namespace}/{name}\""))
             }
             Purpose::Config => {
                 (reason::NO_CONFIG_MAP, format!("failed to read config from ConfigMap {name:?}: missing '{key}' key"))
