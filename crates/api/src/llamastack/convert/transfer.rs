@@ -112,6 +112,10 @@ fn restore_short_names(preserved: &mut Fields, live: &mut Fields, not_restored: 
         }
         if !unchanged {
             not_restored.push(field_path(&["workload"], Some(short)));
+            // An empty section would be restored.
+            if preserved.get("workload").is_some_and(|left| left.as_object().is_some_and(Fields::is_empty)) {
+                preserved.remove("workload");
+            }
         }
     }
 }
