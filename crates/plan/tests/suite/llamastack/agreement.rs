@@ -158,7 +158,7 @@ fn needs_labels(object: &Value) -> bool {
 #[test]
 fn each_part_is_judged_alike() {
     for part in groups().concat() {
-        let object = object("starter", &[part.clone()]);
+        let object = object("starter", std::slice::from_ref(&part));
         let (admission, controller) = (admission_errors(&object), blockers(&snapshot(&object)));
         assert_eq!(admission.is_empty(), controller.is_empty(), "{part}\n{admission:#?}\n{controller:#?}");
     }
