@@ -113,7 +113,6 @@ pub struct ContainerSpec {
     pub name: Option<String>,
     /// Port that the server listens on, up to 65535. Default: 8321; 0 or less means the default. Distributions whose
     /// configuration the operator generates, such as `remote-vllm` without `userConfig`, need a port of at least 1024.
-    /// The server gets a Service only if this field, `env`, `network` or `server.tlsConfig.caBundle` is set.
     pub port: Option<i32>,
     /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory; a request of
     /// 0 means the default. If `workers` is set, limits of CPU and memory default to the requests; otherwise there are
@@ -275,7 +274,7 @@ pub struct LlamaStackDistributionStatus {
     pub conditions: Option<Vec<Condition>>,
     /// Number of ready pods.
     pub available_replicas: Option<i32>,
-    /// URL of the server inside the cluster. Absent if the server has no Service.
+    /// URL of the server inside the cluster.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
     /// URL of the server outside the cluster: the host of the Route or the address of the Ingress's load balancer.

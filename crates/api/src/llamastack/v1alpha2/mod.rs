@@ -82,15 +82,13 @@ pub struct LlamaStackDistributionSpec {
     /// `providers` or `externalProviders` cannot be disabled, nor one that a provider of the spec needs, nor all APIs.
     /// If absent, the server serves all APIs of the distribution. Excludes `overrideConfig`.
     pub disabled: Option<Vec<String>>,
-    /// Port, certificates, exposure and allowed clients. If absent, the server listens on port 8321; it then has a
-    /// Service only if `providers`, `resources`, `storage`, `disabled`, `externalProviders` or `workload.overrides.env`
-    /// is set.
+    /// Port, certificates, exposure and allowed clients. If absent, the server listens on port 8321.
     pub networking: Option<Networking>,
     /// Replicas, resources, scaling, volumes and other settings of the pods. If absent, there is one replica with the
     /// defaults.
     pub workload: Option<Workload>,
     /// Providers that init containers install from images before the server starts. An external provider replaces a
-    /// provider of its API with the same id in the configuration. With `overrideConfig`, they are not installed.
+    /// provider of its API with the same id in the configuration, even in that of `overrideConfig`.
     pub external_providers: Option<ExternalProviders>,
     /// ConfigMap with a complete `config.yaml`. If absent, the configuration is generated if `providers`, `resources`,
     /// `storage`, `disabled` or `externalProviders` is set or `networking.tls.enabled` is true; otherwise the server
@@ -120,7 +118,8 @@ pub struct DistributionSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideConfig {
-    /// Name of a ConfigMap in the namespace of this object. Its key `config.yaml` is used unchanged.
+    /// Name of a ConfigMap in the namespace of this object. Its key `config.yaml`, or else `run.yaml`, is used unchanged,
+    /// except that `externalProviders` are added.
     #[schemars(length(min = 1))]
     pub config_map_name: String,
 }
@@ -155,7 +154,7 @@ pub struct LlamaStackDistributionStatus {
     pub pod_problem: Option<PodProblem>,
     /// Number of ready pods.
     pub available_replicas: Option<i32>,
-    /// URL of the server inside the cluster. Absent if the server has no Service.
+    /// URL of the server inside the cluster.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
     /// URL of the server outside the cluster: the host of the Route, or the address of the Ingress's load balancer and,

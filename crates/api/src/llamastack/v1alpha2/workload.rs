@@ -37,10 +37,15 @@ pub struct Workload {
     /// Limit on voluntary evictions of pods. If absent, at most one pod may be unavailable if the server can have more
     /// than one replica; a single replica has no limit.
     pub pod_disruption_budget: Option<DisruptionBudget>,
+    /// Short name of `podDisruptionBudget`; only one of the two can be set.
+    pub pdb: Option<DisruptionBudget>,
     /// Rules for spreading the pods over nodes and zones. Each pair of `topologyKey` and `whenUnsatisfiable` may occur
     /// once. If absent or empty, pods are spread over regions, zones and nodes where that is possible.
     #[schemars(schema_with = "schema::spread_constraints")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
+    /// Short name of `topologySpreadConstraints`; only one of the two can be set.
+    #[schemars(schema_with = "schema::spread_constraints")]
+    pub topology_spread: Option<Vec<TopologySpreadConstraint>>,
     /// Changes to the pod and to its container.
     pub overrides: Option<Overrides>,
 }

@@ -13,7 +13,7 @@ use steersman_runtime::client::Server;
 use super::{manifest, response};
 
 /// The `response` to a change from `old` to `new`.
-async fn review(operation: &str, new: Value, old: Value) -> Value {
+pub async fn review(operation: &str, new: Value, old: Value) -> Value {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
     config.default_retry = false;

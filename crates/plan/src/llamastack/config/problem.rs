@@ -12,6 +12,7 @@ pub mod reason {
     pub const NO_SECRET_KEY: &str = "SecretKeyMissing";
     pub const NO_CONFIG_MAP: &str = "ConfigMapNotFound";
     pub const IGNORED: &str = "FieldIgnored";
+    pub const UNKNOWN_TYPE: &str = "ProviderTypeUnknown";
     pub const PRUNED: &str = "ReferencePruned";
     pub const OVERRIDDEN: &str = "ProviderOverridden";
     pub const READABLE: &str = "SecretReadable";

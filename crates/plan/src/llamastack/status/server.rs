@@ -5,23 +5,15 @@ use steersman_api::meta::conditions::{Statement, Truth};
 
 use super::result_statement;
 use crate::llamastack::build::scaling;
-use crate::llamastack::fields;
 use crate::llamastack::snapshot::{ObservedServer, Snapshot};
 use crate::llamastack::stored_status::{DEPLOYMENT_READY, HEALTH_CHECK, condition};
 
 /// The condition `HealthCheck`. None: the stored one stays until the server is queried again.
 pub fn health(snapshot: &Snapshot, ready: bool) -> Option<Statement> {
-    let spec = &snapshot.object.spec;
     let result = match &snapshot.server {
         _ if !ready => Err("Deployment not ready".to_owned()),
         _ if scaling::replicas(snapshot) == Some(0) => {
             Err("No server is running: spec.workload.replicas is 0".to_owned())
-        }
-        // A pod is ready only once its startup probe has seen the server's health check pass.
-        _ if !fields::wants_service(spec) => {
-            Ok("Health check passed (startup probe of the pods). The server has no Service, so its version and \
-                providers are unknown. Set spec.networking.port to create one"
-                .to_owned())
         }
         ObservedServer::Failed(why) => Err(why.clone()),
         ObservedServer::Answered { providers: Some(_), .. } => Ok("Health check passed".to_owned()),
@@ -48,7 +40,7 @@ fn has_answered(snapshot: &Snapshot) -> bool {
 pub fn set_fields(snapshot: &Snapshot, ready: bool, status: &mut LlamaStackDistributionStatus) {
     let config = status.distribution_config.get_or_insert_default();
     match &snapshot.server {
-        _ if !ready || !fields::wants_service(&snapshot.object.spec) => config.providers = None,
+        _ if !ready => config.providers = None,
         ObservedServer::Pending => {}
         ObservedServer::Failed(_) => config.providers = None,
         ObservedServer::Answered { version, providers } => {

@@ -11,8 +11,11 @@ use steersman_api::llamastack::convert::{OMITTED, preserved_bytes};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::{DecodeError, decode, message, path};
 
+use super::build::ca;
 use super::config::problem::reason;
 use super::config::{ANNOTATION, Base, FieldError, Input, Merge, Source, check, check_without_file, source};
+
+use super::rules::{self, AddedVolumes};
 
 pub use references::{
     ALL_NAMESPACES, Reference, ReferenceKind, ReferenceState, ReferencedObject, SHARED_WITH_LABEL, is_shared_with,
@@ -149,13 +152,22 @@ fn check_object(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Check
         errors.push(problem);
         Merge::default()
     });
-    let checked = match source(&spec, facts.always_mounted) {
+    let source = source(&spec, facts.always_mounted);
+    let checked = match source {
         Source::Generated => check(&Input { spec: &spec, base, merge, operator_image: "" }),
         Source::Override | Source::Distribution => check_without_file(&spec),
     };
     errors.extend(checked.errors);
+    errors.extend(ca::invalid_keys(&spec));
+    let added = AddedVolumes {
+        config: source != Source::Distribution,
+        trust: ca::reference(&spec).is_some(),
+        pod: &checked.pod,
+    };
+    let of_object = rules::check(object["metadata"]["name"].as_str(), &spec, Some(&added));
+    errors.extend(of_object.errors);
     let unread = unread(&object["spec"], &spec).into_iter().map(unread_problem);
-    let remarks = checked.remarks.into_iter().chain(unread).collect();
+    let remarks = checked.remarks.into_iter().chain(of_object.warnings).chain(unread).collect();
     CheckedObject { errors, remarks, references: references(&spec, facts.namespace) }
 }
 

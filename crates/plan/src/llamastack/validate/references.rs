@@ -8,7 +8,7 @@ use steersman_reconcile::{Cause, FieldPath, Segment, path};
 
 use crate::llamastack::build::ca;
 use crate::llamastack::config::problem::reason;
-use crate::llamastack::config::{FieldError, Input, Merge, check};
+use crate::llamastack::config::{CONFIG_KEY, FieldError, Input, LEGACY_CONFIG_KEY, Merge, check, external_providers};
 use crate::llamastack::fields;
 
 /// Label by which the owner of a ConfigMap lets objects of other namespaces use it: names of namespaces, separated by `_`, or
@@ -82,7 +82,9 @@ pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Ref
         all.push(reference.in_namespace(bundle.config_map_namespace.as_deref()));
     }
     if let Some(config) = &spec.override_config {
-        let keys = vec!["config.yaml".to_owned()];
+        // A command of the user's own may read any key.
+        let any_key = fields::has_own_command(spec) && external_providers(spec).is_empty();
+        let keys = if any_key { Vec::new() } else { vec![CONFIG_KEY.to_owned()] };
         let path = path!(spec.overrideConfig.configMapName);
         all.push(Reference::new(Purpose::Config, namespace, &config.config_map_name, keys, path));
     }
@@ -97,7 +99,8 @@ pub fn missing(references: &[Reference], found: &BTreeMap<ReferencedObject, Refe
             None | Some(ReferenceState::Exists(None)) => {}
             Some(ReferenceState::Missing) => problems.push(reference.absent()),
             Some(ReferenceState::Exists(Some(keys))) => {
-                let missing = reference.keys.iter().filter(|key| !keys.contains(*key));
+                let legacy = reference.is_config() && keys.contains(LEGACY_CONFIG_KEY);
+                let missing = reference.keys.iter().filter(|key| !keys.contains(*key) && !legacy);
                 problems.extend(missing.map(|key| reference.without(key)));
             }
         }
@@ -123,7 +126,15 @@ impl Reference {
     /// Moves a reference to the server's configuration to this namespace. None: it stays in the object's own.
     #[must_use]
     pub fn with_config_namespace(self, namespace: Option<&str>) -> Self {
-        if self.is_config() { self.in_namespace(namespace) } else { self }
+        if !self.is_config() {
+            return self;
+        }
+        let mut moved = self.in_namespace(namespace);
+        if moved.shared_with.is_some() {
+            // A ConfigMap of another namespace is copied as this key.
+            moved.keys = vec![CONFIG_KEY.to_owned()];
+        }
+        moved
     }
 
     /// Moves the reference from the object's own namespace to this one, if there is one.
@@ -166,7 +177,7 @@ impl Reference {
         let ReferencedObject { name, namespace, .. } = &self.named;
         let (reason, message) = match self.purpose {
             Purpose::Value | Purpose::Certificate => {
-                (reason::NO_SECRET_KEY, format!("Key {key:?} not found in Secret \"{name}/{namespace}\""))
+                (reason::NO_SECRET_KEY, format!("Key {key:?} not found in Secret \"{namespace}/{name}\""))
             }
             Purpose::Config => {
                 (reason::NO_CONFIG_MAP, format!("failed to read config from ConfigMap {name:?}: missing '{key}' key"))

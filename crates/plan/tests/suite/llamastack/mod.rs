@@ -1,6 +1,7 @@
 //! Decisions about LlamaStackDistributions. Tests start from a snapshot of one object in an empty cluster.
 
 mod adoption;
+mod agreement;
 mod children;
 mod configuration;
 mod earlier_texts;

@@ -22,8 +22,7 @@ fn child_spec(snapshot: &Snapshot, kind: &str) -> Value {
 #[test]
 fn optional_children_are_pruned_by_default() {
     let plan = plan(&v1alpha2_snapshot("{distribution: {name: starter}}"));
-    let kinds =
-        ["Service", "Ingress", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget", "RoleBinding"];
+    let kinds = ["Ingress", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget", "RoleBinding"];
     for kind in kinds {
         assert_eq!(planned_object(&plan, kind), None, "{kind}");
         assert!(plan.prune.iter().any(|pruned| pruned.kind == kind), "{kind}");
