@@ -12,6 +12,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use steersman_plan::llamastack::{DefaultPolicy, Images, OPERATOR_CONFIG, OperatorConfig};
 use steersman_runtime::client::{self, CallError, Server};
 use steersman_runtime::rbac::Rule;
+use steersman_runtime::store::relist::{RELIST_INTERVAL, with_restarts};
 use steersman_runtime::store::watching::Watching;
 use tokio::sync::watch;
 
@@ -87,7 +88,9 @@ impl OperatorConfigWatch {
         self.synced.send_replace(false);
         let watches = self.namespaces.iter().enumerate().map(|(index, namespace)| {
             let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
-            let changes = watcher::watch_object(maps, OPERATOR_CONFIG).default_backoff();
+            let changes = with_restarts(RELIST_INTERVAL, move || {
+                watcher::watch_object(maps.clone(), OPERATOR_CONFIG).default_backoff()
+            });
             changes.map(move |change| (index, change)).boxed()
         });
         let mut watching: Vec<Watching> = self.namespaces.iter().map(|_| Watching::new("ConfigMap")).collect();
