@@ -2,6 +2,18 @@
 
 use std::borrow::Cow;
 
+/// Most lines of one response, ten times those of a server with a hundred adapters.
+pub const MAX_LINES: usize = 65_536;
+
+/// A response has more lines, or more samples of the metrics that are read, than any real server writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    #[error("the response has more than {MAX_LINES} lines")]
+    Lines,
+    #[error("the response has more than {0} samples of the metrics that are read")]
+    Samples(usize),
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<'a> {
     pub metric: &'a str,
@@ -27,6 +39,22 @@ pub fn sample(line: &str) -> Option<Sample<'_>> {
     };
     let value = rest.split_whitespace().next()?.parse().ok().filter(|value: &f64| value.is_finite());
     Some(Sample { metric, labels, value })
+}
+
+/// The samples of `metrics` in a response, at most `limit`.
+pub fn samples<'a>(text: &'a str, metrics: &[&str], limit: usize) -> Result<Vec<Sample<'a>>, TooLarge> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if number == MAX_LINES {
+            return Err(TooLarge::Lines);
+        }
+        let Some(sample) = sample(line).filter(|sample| metrics.contains(&sample.metric)) else { continue };
+        if found.len() == limit {
+            return Err(TooLarge::Samples(limit));
+        }
+        found.push(sample);
+    }
+    Ok(found)
 }
 
 type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
@@ -88,6 +116,16 @@ mod tests {
         {
             assert_eq!(sample(line).unwrap().value, value, "{line}");
         }
+    }
+
+    #[test]
+    fn response_with_too_much_text_is_refused() {
+        let text = "a 1\nb 2\na 3\n";
+        let read = |limit| samples(text, &["a"], limit).map(|samples| samples.len());
+        assert_eq!((read(2), read(1)), (Ok(2), Err(TooLarge::Samples(1))));
+        let comments = "#\n".repeat(MAX_LINES);
+        assert_eq!(samples(&comments, &["a"], 1), Ok(vec![]));
+        assert_eq!(samples(&format!("{comments}#"), &["a"], 1), Err(TooLarge::Lines));
     }
 
     #[test]

@@ -31,18 +31,9 @@ impl Drop for FakePodMetrics {
 
 impl FakePodMetrics {
     pub async fn start() -> Result<Self> {
-        Self::start_at("127.0.0.1:0").await
-    }
-
-    /// Listens at `address`. `/metrics` returns the metrics of the first pod, so that a single pod can have an address of
-    /// its own.
-    pub async fn start_at(address: &str) -> Result<Self> {
-        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen at {address}"))?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen at 127.0.0.1")?;
         let (address, texts) = (listener.local_addr()?, Texts::default());
-        let router = Router::new()
-            .route("/pods/{namespace}/{name}/metrics", get(metrics))
-            .route("/metrics", get(first_pod))
-            .with_state(texts.clone());
+        let router = Router::new().route("/pods/{namespace}/{name}/metrics", get(metrics)).with_state(texts.clone());
         let server = tokio::spawn(async move {
             // The server only ends with the test, which does not need the error then.
             let _ = axum::serve(listener, router).await;
@@ -80,13 +71,6 @@ impl FakePodMetrics {
 }
 
 async fn metrics(State(texts): State<Texts>, Path(pod): Path<(String, String)>) -> (StatusCode, String) {
-    response(texts.lock().unwrap_or_else(PoisonError::into_inner).get(&pod))
-}
-
-async fn first_pod(State(texts): State<Texts>) -> (StatusCode, String) {
-    response(texts.lock().unwrap_or_else(PoisonError::into_inner).values().next())
-}
-
-fn response(text: Option<&String>) -> (StatusCode, String) {
-    text.map_or((StatusCode::SERVICE_UNAVAILABLE, String::new()), |text| (StatusCode::OK, text.clone()))
+    let texts = texts.lock().unwrap_or_else(PoisonError::into_inner);
+    texts.get(&pod).map_or((StatusCode::SERVICE_UNAVAILABLE, String::new()), |text| (StatusCode::OK, text.clone()))
 }

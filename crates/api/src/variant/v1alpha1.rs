@@ -83,9 +83,10 @@ pub struct VariantAutoscalingSpec {
     #[schemars(length(min = 1))]
     pub accelerator: Option<String>,
 
-    /// Number of accelerators that one replica uses, for the GPU limit and the measured capacity. If absent, the GPUs
-    /// that the pod template of a Deployment, StatefulSet or LeaderWorkerSet requests are counted, and at least 1. For
-    /// other kinds of workloads, 1 is used.
+    /// Number of accelerators that one replica uses, for the GPU limit and the measured capacity. It counts only if the
+    /// pod template of the workload requests no GPUs, or if the workload is neither a Deployment, a StatefulSet nor a
+    /// LeaderWorkerSet. Otherwise the requested GPUs are counted. GPUs that the pods do not request limit this object,
+    /// but are not kept from others. Default: 1.
     #[serde(default)]
     #[schemars(schema_with = "at_least_one")]
     pub accelerator_count: Option<i64>,

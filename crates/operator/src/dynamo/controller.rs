@@ -24,7 +24,7 @@ use steersman_runtime::store::cache::Watched;
 use tokio_util::sync::CancellationToken;
 
 use crate::dynamo::metrics::{ReconcileResult, RequestMetrics};
-use crate::dynamo::observe::hardware::{self, Endpoint, Sources};
+use crate::dynamo::observe::hardware::{self, Endpoint, ExporterSource, NAMESPACES, Sources};
 use crate::dynamo::observe::{self as observed, RequestWatches};
 use crate::installation::Installation;
 use crate::relay::PROFILING_ROLE;
@@ -80,6 +80,8 @@ pub struct RequestOptions {
     /// Whether GPUs are discovered by the labels of nodes.
     pub by_labels: bool,
     pub endpoint: Endpoint,
+    /// Namespaces of DCGM exporters.
+    pub exporter_namespaces: Vec<String>,
     /// Addresses for profilers, by the name of the variable.
     pub infrastructure: BTreeMap<String, String>,
 }
@@ -92,6 +94,7 @@ impl Default for RequestOptions {
             cluster_role: Some(PROFILING_ROLE.to_owned()),
             by_labels: true,
             endpoint: Endpoint::default(),
+            exporter_namespaces: NAMESPACES.map(str::to_owned).to_vec(),
             infrastructure: BTreeMap::new(),
         }
     }
@@ -118,11 +121,15 @@ impl Dynamo {
         inside: Http,
         metrics: Arc<RequestMetrics>,
     ) -> Self {
-        let exporters = Some((inside, options.endpoint.clone()));
-        Self { metrics: Some(metrics), ..Self::with(installation, options, exporters) }
+        let exporters = ExporterSource {
+            http: inside,
+            endpoint: options.endpoint.clone(),
+            namespaces: options.exporter_namespaces.clone(),
+        };
+        Self { metrics: Some(metrics), ..Self::with(installation, options, Some(exporters)) }
     }
 
-    fn with(installation: &Installation, options: &RequestOptions, exporters: Option<(Http, Endpoint)>) -> Self {
+    fn with(installation: &Installation, options: &RequestOptions, exporters: Option<ExporterSource>) -> Self {
         let settings = Settings {
             default_image: default_image(options.default_image.as_deref(), DYNAMO_VERSION),
             operator_image: installation.operator_image.clone().unwrap_or_default(),

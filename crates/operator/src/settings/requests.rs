@@ -1,10 +1,10 @@
 //! The settings of the controller of DynamoGraphDeploymentRequests.
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 
 use crate::dynamo::RequestOptions;
-use crate::dynamo::observe::hardware::{ENDPOINT, Endpoint};
+use crate::dynamo::observe::hardware::{ENDPOINT, Endpoint, NAMESPACES};
 use crate::relay::PROFILING_ROLE;
 use crate::settings::Switch;
 
@@ -33,6 +33,11 @@ pub struct RequestArgs {
     /// URL of the metrics of DCGM exporters, with {POD_IP} for the address of a pod
     #[arg(long, env = "DCGM_METRICS_ENDPOINT_TEMPLATE", hide_env_values = true, value_name = "URL", default_value = ENDPOINT)]
     dcgm_endpoint: Endpoint,
+    /// Namespaces of DCGM exporters, separated by commas. Only pods of DaemonSets there are queried: whoever may create pods in
+    /// these namespaces decides about the GPUs of all requests
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = NAMESPACES,
+        value_parser = NonEmptyStringValueParser::new())]
+    dcgm_namespaces: Vec<String>,
     /// Address of NATS, for profilers; everyone who may read Jobs can see it
     #[arg(long, env = NATS, hide_env_values = true, value_name = "URL")]
     dgdr_nats_address: Option<String>,
@@ -63,6 +68,7 @@ impl RequestArgs {
             cluster_role: Some(self.dgdr_profiling_cluster_role.clone()).filter(is_set),
             by_labels: self.gpu_discovery == Switch::On,
             endpoint: self.dcgm_endpoint.clone(),
+            exporter_namespaces: self.dcgm_namespaces.clone(),
             infrastructure: addresses
                 .into_iter()
                 .filter_map(|(name, address)| Some((name.to_owned(), address.clone().filter(is_set)?)))
@@ -93,7 +99,7 @@ mod tests {
     fn flags_become_request_options() {
         let given = options(
             "--operator-image-pull-policy Always --dgdr-profiling-cluster-role mine --gpu-discovery off \
-             --dcgm-endpoint http://{POD_IP}:9401/metrics --dgdr-nats-address nats://nats:4222 \
+             --dcgm-endpoint http://{POD_IP}:9401/metrics --dcgm-namespaces gpus,monitoring --dgdr-nats-address nats://nats:4222 \
              --dgdr-etcd-address etcd:2379 --dgdr-model-express-url http://express:8001 \
              --dgdr-prometheus-endpoint http://prometheus:9090",
         );
@@ -109,6 +115,7 @@ mod tests {
             cluster_role: Some("mine".to_owned()),
             by_labels: false,
             endpoint: "http://{POD_IP}:9401/metrics".parse().unwrap(),
+            exporter_namespaces: vec!["gpus".to_owned(), "monitoring".to_owned()],
             infrastructure: addresses.map(|(name, address)| (name.to_owned(), address.to_owned())).into(),
         };
         assert_eq!(given, expected);

@@ -11,7 +11,7 @@ use steersman::llamastack::observe::server::{PollSchedule, Servers};
 use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::PollTarget;
 use steersman_reconcile::NamespacedName;
-use steersman_runtime::http::{Http, HttpRequest, HttpSettings, Inside};
+use steersman_runtime::http::{Http, HttpRequest, HttpSettings, Inside, Reach};
 use steersman_testkit::ports::ReservedPort;
 use steersman_testkit::wait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,7 +33,7 @@ const UNREACHED_TIMEOUT: Duration = Duration::from_secs(3600);
 
 fn settings(address: SocketAddr) -> HttpSettings {
     let inside = Inside { through: Some(address.to_string().parse().unwrap()) };
-    HttpSettings { answer: Duration::from_secs(20), inside: Some(inside), ..HttpSettings::default() }
+    HttpSettings { answer: Duration::from_secs(20), reach: Reach::Inside(inside), ..HttpSettings::default() }
 }
 
 fn host(name: &str) -> String {

@@ -104,6 +104,7 @@ fn limiter_matches_upstream() {
             target: decision.target,
             held: 0,
             gpus: decision.gpus,
+            takes_none: false,
             spare_kv: decision.spare,
             cost: decision.cost,
         });

@@ -22,6 +22,7 @@ use crate::apply::Owner;
 use crate::backoff::backoff;
 use crate::client::Server;
 use crate::store::cache::Touched;
+use crate::store::relist::watch_with_relists;
 use crate::store::watching::Watching;
 use crate::store::{SMALL_PAGE, Scope, served};
 use crate::telemetry::metrics::{Metrics, ReconcileResult};
@@ -84,8 +85,12 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let resource = controller.api_resource();
     let writer = reflector::store::Writer::new(resource.clone());
     let store: Store<DynamicObject> = writer.as_reader();
+<<<<<<< HEAD
     let changes =
         watcher(scope.api(&server, &resource), watcher::Config::default().page_size(SMALL_PAGE)).default_backoff();
+=======
+    let changes = watch_with_relists(scope.api(&server, &resource), watcher::Config::default());
+>>>>>>> h19-http
     // managedFields of the user's object are not used here, and are half of its size.
     let changes = changes.modify(|object: &mut DynamicObject| object.metadata.managed_fields = None).reflect(writer);
     let own = own_changes(changes, resource.clone());

@@ -11,27 +11,39 @@ use http::Uri;
 use http::uri::Scheme;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
-use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
+use super::guard::{GuardedResolver, Network};
 use crate::proxy;
 
 /// Connects directly, or through the proxy that `proxies` name for the address.
 #[derive(Clone)]
 pub struct Connector {
-    direct: HttpConnector,
+    direct: HttpConnector<GuardedResolver>,
+    /// The administrator sets the address of a proxy, so that every address is allowed. The proxy resolves names itself.
+    to_proxy: HttpConnector<GuardedResolver>,
     proxies: Option<Arc<Matcher>>,
 }
 
 impl Connector {
-    pub fn new(limit: Duration, proxies: Option<Arc<Matcher>>) -> Self {
-        let mut direct = HttpConnector::new();
-        direct.enforce_http(false);
-        direct.set_connect_timeout(Some(limit));
-        Self { direct, proxies }
+    /// `network` limits the addresses of names; `None` allows every address.
+    pub fn new(timeout: Duration, proxies: Option<Arc<Matcher>>, network: Option<Network>) -> Self {
+        let connector = |network| {
+            let mut connector = HttpConnector::new_with_resolver(GuardedResolver::new(network));
+            connector.enforce_http(false);
+            connector.set_connect_timeout(Some(timeout));
+            connector
+        };
+        Self { direct: connector(network), to_proxy: connector(None), proxies }
     }
+}
+
+/// The proxy for an address. `None` connects directly.
+pub fn proxy_for(proxies: Option<&Arc<Matcher>>, address: &Uri) -> Option<Intercept> {
+    proxies.filter(|_| !proxy::is_bypassed(address, ""))?.intercept(address)
 }
 
 impl Service<Uri> for Connector {
@@ -44,8 +56,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, address: Uri) -> Self::Future {
-        let through = self.proxies.as_ref().filter(|_| !proxy::is_bypassed(&address, ""));
-        let Some(proxy) = through.and_then(|proxies| proxies.intercept(&address)) else {
+        let Some(proxy) = proxy_for(self.proxies.as_ref(), &address) else {
             let connection = self.direct.call(address);
             return Box::pin(async move { Ok(connection.await?) });
         };
@@ -53,7 +64,7 @@ impl Service<Uri> for Connector {
             let cause = "only proxies with an http:// address can be used; change HTTPS_PROXY";
             return Box::pin(std::future::ready(Err(io::Error::new(io::ErrorKind::Unsupported, cause).into())));
         }
-        let tunnel = Tunnel::new(proxy.uri().clone(), self.direct.clone());
+        let tunnel = Tunnel::new(proxy.uri().clone(), self.to_proxy.clone());
         let mut tunnel = match proxy.basic_auth() {
             Some(login) => tunnel.with_auth(login.clone()),
             None => tunnel,

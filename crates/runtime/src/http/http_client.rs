@@ -14,11 +14,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpInfo;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::{CertificateDer, ServerName};
 
-use super::connect::Connector;
+use super::connect::{Connector, proxy_for};
+use super::guard::{self, Network, Reach, RefusedAddress};
 use super::inside::Inside;
 use super::tls::{self, Identity, Trust};
 
@@ -49,8 +51,7 @@ pub struct HttpSettings {
     pub server_name: Option<ServerName<'static>>,
     /// `None` connects without a proxy.
     pub proxies: Option<Arc<Matcher>>,
-    /// If set, only servers inside the cluster are reached.
-    pub inside: Option<Inside>,
+    pub reach: Reach,
 }
 
 impl Default for HttpSettings {
@@ -66,7 +67,7 @@ impl Default for HttpSettings {
             identity: None,
             server_name: None,
             proxies: None,
-            inside: None,
+            reach: Reach::default(),
         }
     }
 }
@@ -85,6 +86,15 @@ pub enum HttpError {
     NotHttps { host: String },
     #[error("{host} is not the address of a Service or a pod in this cluster")]
     NotInside { host: String },
+    #[error(
+        "{host} is at an address of this machine, its links or a metadata service, which users cannot make the operator \
+         reach"
+    )]
+    LocalAddress { host: String },
+    #[error(
+        "{host} is at a private address, and the server that names it is not; a server may only name public ones then"
+    )]
+    PrivateAddress { host: String },
     #[error("{host} refuses connections")]
     Refused { host: String },
     #[error(
@@ -112,11 +122,21 @@ pub struct HttpRequest {
     pub body: Bytes,
     /// The most bytes that the response may have.
     pub limit: usize,
+    /// Largest network that [`Reach::UserNamed`] allows. Set it to that of the server that named this URL, so that a public
+    /// server cannot name private ones.
+    pub network: Network,
 }
 
 impl HttpRequest {
     pub fn get(url: Uri, limit: usize) -> Self {
-        Self { method: Method::GET, url, headers: HeaderMap::new(), body: Bytes::new(), limit }
+        Self {
+            method: Method::GET,
+            url,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            limit,
+            network: Network::Private,
+        }
     }
 }
 
@@ -125,35 +145,52 @@ pub struct HttpResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// Network of the server.
+    pub network: Network,
 }
+
+type HyperClient = Client<HttpsConnector<Connector>, Full<Bytes>>;
 
 #[derive(Clone)]
 pub struct Http {
-    client: Client<HttpsConnector<Connector>, Full<Bytes>>,
+    client: HyperClient,
+    /// Client for requests with [`Network::Public`]. It shares no open connections with `client`.
+    public_client: HyperClient,
+    proxies: Option<Arc<Matcher>>,
     response_timeout: Duration,
     elsewhere: Arc<BTreeMap<String, Uri>>,
     plain: bool,
-    inside: Option<Arc<Inside>>,
+    reach: Arc<Reach>,
 }
 
 impl Http {
     /// Reads the system's certificates if they are trusted; sends nothing yet.
     pub fn new(settings: HttpSettings) -> Result<Self, rustls::Error> {
         let (tls, names) = (tls::config(&settings)?, tls::names(&settings));
-        let connector = HttpsConnector::new(Connector::new(settings.connect, settings.proxies), tls, false, names);
-        let mut client = Client::builder(TokioExecutor::new());
-        // Without a timer, the pool never closes idle connections.
-        client.pool_timer(TokioTimer::new()).pool_idle_timeout(settings.idle);
-        if settings.idle.is_zero() {
-            client.pool_max_idle_per_host(0);
-        }
-        let client = client.build(connector);
+        let client = |network| {
+            let connector = Connector::new(settings.connect, settings.proxies.clone(), network);
+            let connector = HttpsConnector::new(connector, tls.clone(), false, names.clone());
+            let mut client = Client::builder(TokioExecutor::new());
+            // Without a timer, the pool never closes idle connections.
+            client.pool_timer(TokioTimer::new()).pool_idle_timeout(settings.idle);
+            if settings.idle.is_zero() {
+                client.pool_max_idle_per_host(0);
+            }
+            client.build(connector)
+        };
+        let (any, public) = match &settings.reach {
+            Reach::Configured | Reach::Inside(Inside { through: Some(_) }) => (None, None),
+            Reach::Inside(Inside { through: None }) => (Some(Network::Private), Some(Network::Private)),
+            Reach::UserNamed => (Some(Network::Private), Some(Network::Public)),
+        };
         Ok(Self {
-            client,
+            client: client(any),
+            public_client: client(public),
+            proxies: settings.proxies.clone(),
             response_timeout: settings.answer,
-            elsewhere: Arc::new(settings.elsewhere),
+            elsewhere: Arc::new(settings.elsewhere.clone()),
             plain: settings.plain,
-            inside: settings.inside.map(Arc::new),
+            reach: Arc::new(settings.reach.clone()),
         })
     }
 
@@ -168,7 +205,8 @@ impl Http {
     async fn follow_redirects(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         for _ in 0..=MAX_REDIRECTS {
             let response = self.send_once(&request).await?;
-            let followed = self.inside.is_none() && (request.method == Method::GET || request.method == Method::HEAD);
+            let followed = !matches!(*self.reach, Reach::Inside(_))
+                && (request.method == Method::GET || request.method == Method::HEAD);
             if !(response.status.is_redirection() && followed && response.headers.contains_key(LOCATION)) {
                 return Ok(response);
             }
@@ -178,6 +216,7 @@ impl Http {
             if next.authority() != request.url.authority() {
                 request.headers.remove(AUTHORIZATION);
             }
+            request.network = request.network.min(response.network);
             request.url = next;
         }
         Err(HttpError::TooManyRedirects { host: host(&request.url) })
@@ -186,7 +225,8 @@ impl Http {
     async fn send_once(&self, request: &HttpRequest) -> Result<HttpResponse, HttpError> {
         let mut body = BytesMut::new();
         let parts = self.exchange(request, |_, piece| body.extend_from_slice(piece)).await?;
-        Ok(HttpResponse { status: parts.status, headers: parts.headers, body: body.freeze() })
+        let network = self.network_of(&request.url, &parts);
+        Ok(HttpResponse { status: parts.status, headers: parts.headers, body: body.freeze(), network })
     }
 
     /// Sends the request and passes each piece of the response on as it arrives, so that a long one is never in memory as a
@@ -205,13 +245,16 @@ impl Http {
         let host = host(&of.url);
         let mut request = Request::new(Full::new(of.body.clone()));
         *request.method_mut() = of.method.clone();
-        *request.uri_mut() = self.address(&of.url)?;
+        *request.uri_mut() = self.address(of)?;
         *request.headers_mut() = of.headers.clone();
         request.headers_mut().insert(USER_AGENT, AGENT);
-        if let Some(name) = self.inside.as_ref().and_then(|inside| inside.host_header(&of.url)) {
+        if let Reach::Inside(inside) = &*self.reach
+            && let Some(name) = inside.host_header(&of.url)
+        {
             request.headers_mut().insert(HOST, name);
         }
-        let response = self.client.request(request).await.map_err(|error| explain(&host, &error))?;
+        let client = if of.network == Network::Public { &self.public_client } else { &self.client };
+        let response = client.request(request).await.map_err(|error| explain(&host, &error))?;
         let (parts, body) = response.into_parts();
         let long = || HttpError::TooLong { host: host.clone(), limit: of.limit };
         let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -232,21 +275,49 @@ impl Http {
         Ok(parts)
     }
 
-    /// The address to connect to. Plain HTTP is refused unless the settings allow it.
-    fn address(&self, url: &Uri) -> Result<Uri, HttpError> {
-        if let Some(inside) = &self.inside {
+    /// The address to connect to. Plain HTTP is refused unless the settings allow it. Names are checked when they are
+    /// resolved, addresses here.
+    fn address(&self, of: &HttpRequest) -> Result<Uri, HttpError> {
+        let url = &of.url;
+        if let Reach::Inside(inside) = &*self.reach {
             return inside.address(url).ok_or_else(|| HttpError::NotInside { host: host(url) });
         }
-        let named = url.authority().map(|authority| authority.as_str().to_ascii_lowercase()).unwrap_or_default();
-        let Some(other) = self.elsewhere.get(&named) else {
+        let Some(other) = self.elsewhere(url) else {
             let allowed = url.scheme() == Some(&Scheme::HTTPS) || (self.plain && url.scheme() == Some(&Scheme::HTTP));
-            return if allowed { Ok(url.clone()) } else { Err(HttpError::NotHttps { host: host(url) }) };
+            if !allowed {
+                return Err(HttpError::NotHttps { host: host(url) });
+            }
+            if let (Reach::UserNamed, Some(address)) = (&*self.reach, guard::literal(url)) {
+                guard::check(address, of.network).map_err(|why| refused(host(url), why))?;
+            }
+            return Ok(url.clone());
         };
         let mut parts = url.clone().into_parts();
         parts.scheme = other.scheme().cloned();
         parts.authority = other.authority().cloned();
         Uri::from_parts(parts)
             .map_err(|_| HttpError::Failed { host: host(url), cause: "the address set for it has no host".to_owned() })
+    }
+
+    fn elsewhere(&self, url: &Uri) -> Option<&Uri> {
+        let named = url.authority().map(|authority| authority.as_str().to_ascii_lowercase()).unwrap_or_default();
+        self.elsewhere.get(&named)
+    }
+
+    /// Network of the server that answered. Behind a proxy, the addresses of names are unknown and count as public.
+    fn network_of(&self, url: &Uri, parts: &Parts) -> Network {
+        let connected = || {
+            let direct = self.elsewhere(url).is_none() && proxy_for(self.proxies.as_ref(), url).is_none();
+            parts.extensions.get::<HttpInfo>().filter(|_| direct).map(|info| info.remote_addr().ip())
+        };
+        guard::literal(url).or_else(connected).and_then(guard::network).unwrap_or(Network::Public)
+    }
+}
+
+fn refused(host: String, why: RefusedAddress) -> HttpError {
+    match why {
+        RefusedAddress::Local => HttpError::LocalAddress { host },
+        RefusedAddress::Private => HttpError::PrivateAddress { host },
     }
 }
 
@@ -279,6 +350,9 @@ fn explain(host: &str, error: &(dyn Error + 'static)) -> HttpError {
         deepest = cause.to_string();
         if let Some(rustls::Error::InvalidCertificate(problem)) = cause.downcast_ref() {
             return HttpError::NotTrusted { host, cause: problem.to_string() };
+        }
+        if let Some(why) = cause.downcast_ref() {
+            return refused(host, *why);
         }
         if cause.downcast_ref().map(io::Error::kind) == Some(io::ErrorKind::ConnectionRefused) {
             return HttpError::Refused { host };

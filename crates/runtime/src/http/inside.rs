@@ -1,7 +1,6 @@
 //! Requests to servers inside the cluster, by the name of a Service or the address of a pod. Plain HTTP and any
 //! certificate are accepted.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::uri::{Authority, Scheme};
@@ -10,6 +9,8 @@ use rustls::DigitallySignedStruct;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::guard;
 
 const SERVICES: &str = ".svc.cluster.local";
 
@@ -24,7 +25,9 @@ pub struct Inside {
 impl Inside {
     /// The address to connect to. `None` if `url` is neither the address of a Service nor a possible address of a pod.
     pub(super) fn address(&self, url: &Uri) -> Option<Uri> {
-        url.host().filter(|host| host.ends_with(SERVICES) || is_pod(host))?;
+        // Anyone who may write a pod's status chooses the address that we connect to.
+        let is_pod = guard::literal(url).is_some_and(|address| guard::network(address).is_some());
+        url.host().filter(|host| host.ends_with(SERVICES) || is_pod)?;
         url.scheme().filter(|scheme| [&Scheme::HTTP, &Scheme::HTTPS].contains(scheme))?;
         let mut parts = url.clone().into_parts();
         parts.authority = self.through.clone().or(parts.authority);
@@ -36,18 +39,6 @@ impl Inside {
         self.through.as_ref()?;
         HeaderValue::from_str(url.authority()?.as_str()).ok()
     }
-}
-
-/// Whether a pod can have this address. Anyone who may write a pod's status chooses the address that we connect to, so
-/// loopback and link-local addresses (this machine, the cloud's metadata service) are excluded.
-fn is_pod(host: &str) -> bool {
-    let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() else { return false };
-    let local = match address.to_canonical() {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    let address = address.to_canonical();
-    !(local || address.is_loopback() || address.is_unspecified() || address.is_multicast())
 }
 
 /// Accepts any server certificate. Certificates of users' servers are often issued for an external name by a private

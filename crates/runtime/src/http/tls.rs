@@ -6,8 +6,8 @@ use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, ResolveSe
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::HttpSettings;
 use super::inside::AnyCertificate;
+use super::{HttpSettings, Reach};
 
 /// Server certificates that are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Identity {
 pub(super) fn config(settings: &HttpSettings) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let tls = if settings.inside.is_some() || settings.trust == Trust::Anyone {
+    let tls = if matches!(settings.reach, Reach::Inside(_)) || settings.trust == Trust::Anyone {
         tls.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
     } else {
         let mut roots = RootCertStore::empty();

@@ -5,6 +5,7 @@ mod optional;
 mod partial;
 mod records;
 pub mod references;
+pub mod relist;
 mod scope;
 pub mod served;
 pub mod watching;

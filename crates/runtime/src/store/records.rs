@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::StreamExt;
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use steersman_reconcile::NamespacedName;
 use tokio::sync::watch::Sender;
 
+use super::relist::watch_with_relists;
 use super::watching::Watching;
 use crate::client::{self, CallError, Server};
 
@@ -49,7 +49,7 @@ pub enum SyncState {
     /// The API of the objects was not served, so there were none. It is served now, and a list is to come.
     Relisting,
     /// A complete list, and every event after it. A broken watch changes nothing about that: it continues where it was, or
-    /// with a new list.
+    /// with a new list. Restored versions of etcd arrive with the next periodic list.
     Synced,
 }
 
@@ -244,7 +244,7 @@ impl<R: Record> Store<R> {
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         let mut watching = Watching::new(kind);
-        let mut events = pin!(watch(api, config).default_backoff());
+        let mut events = pin!(watch_with_relists(api, config));
         while let Some(event) = events.next().await {
             if let Err(error) = event.as_ref() {
                 let cause = client::watch_error_cause(error);
@@ -396,8 +396,8 @@ impl<R: Record> Store<R> {
     /// the watch has already reported a newer version or the deletion of the object.
     pub fn wrote(&self, object: &NamespacedName, record: R) {
         let mut records = self.lock();
-        if !records.deleted.contains(record.revision()) {
-            records.put(object, Some(record));
+        // A response that is older than the record, as after a restore of etcd, must not keep that record from a list either.
+        if !records.deleted.contains(record.revision()) && records.put(object, Some(record)).is_some() {
             records.incoming.iter_mut().for_each(|incoming| _ = incoming.written.insert(object.clone()));
         }
     }

@@ -12,6 +12,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use steersman_plan::llamastack::{DefaultPolicy, Images, OPERATOR_CONFIG, OperatorConfig};
 use steersman_runtime::client::{self, CallError, Server};
 use steersman_runtime::rbac::Rule;
+use steersman_runtime::store::relist::{RELIST_INTERVAL, with_restarts};
 use steersman_runtime::store::watching::Watching;
 use tokio::sync::watch;
 
@@ -70,9 +71,22 @@ impl OperatorConfigWatch {
     /// Watches the ConfigMap. `changed` is called whenever the settings differ from before.
     pub async fn follow(&self, server: &Server, changed: impl Fn()) {
         self.synced.send_replace(false);
+<<<<<<< HEAD
         let mut watching = Watching::new("ConfigMap");
         let mut changes = pin!(watcher::watch_object(self.config_maps(server), OPERATOR_CONFIG).default_backoff());
         while let Some(change) = changes.next().await {
+=======
+        let watches = self.namespaces.iter().enumerate().map(|(index, namespace)| {
+            let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
+            let changes = with_restarts(RELIST_INTERVAL, move || {
+                watcher::watch_object(maps.clone(), OPERATOR_CONFIG).default_backoff()
+            });
+            changes.map(move |change| (index, change)).boxed()
+        });
+        let mut watching: Vec<Watching> = self.namespaces.iter().map(|_| Watching::new("ConfigMap")).collect();
+        let mut changes = pin!(stream::select_all(watches));
+        while let Some((index, change)) = changes.next().await {
+>>>>>>> h19-http
             let forbidden =
                 change.as_ref().err().filter(|error| client::is_forbidden(error)).map(client::watch_error_cause);
             let found = match (watching.receive(change), forbidden) {

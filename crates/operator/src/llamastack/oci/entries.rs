@@ -14,7 +14,15 @@ type Key = (String, String);
 
 /// Images that objects want. An image that no object wants is removed, so that there are never more entries than objects.
 #[derive(Default)]
-pub struct Entries(BTreeMap<Key, ImageEntry>);
+pub struct Entries {
+    images: BTreeMap<Key, ImageEntry>,
+    /// Number of the last read of each namespace. A new namespace starts at the end of the queue, so that recreated objects
+    /// do not get ahead of others.
+    turns: BTreeMap<String, u64>,
+    reads: u64,
+    /// Namespaces with a read in progress, even of an image that no object wants any more.
+    busy: BTreeSet<String>,
+}
 
 struct ImageEntry {
     /// The want of the object that asked last.
@@ -40,7 +48,8 @@ impl Entries {
     /// Returns the last result for a want, and whether a read is due now.
     pub fn want(&mut self, want: &ImageRequest, now: Instant) -> (ObservedLabels, bool) {
         self.release(&want.namespace, &want.name, Some(&want.image));
-        let entry = self.0.entry((want.namespace.clone(), want.image.clone())).or_insert_with(|| ImageEntry {
+        self.turns.entry(want.namespace.clone()).or_insert(self.reads);
+        let entry = self.images.entry((want.namespace.clone(), want.image.clone())).or_insert_with(|| ImageEntry {
             want: want.clone(),
             objects: BTreeSet::new(),
             last: None,
@@ -61,33 +70,46 @@ impl Entries {
 
     /// Removes the object from the images of its namespace, except `save`.
     pub fn release(&mut self, namespace: &str, name: &str, save: Option<&str>) {
-        self.0.retain(|(place, image), entry| {
+        self.images.retain(|(place, image), entry| {
             let kept = place != namespace || Some(image.as_str()) == save;
             kept || !entry.objects.remove(name) || !entry.objects.is_empty()
         });
+        // `save` names the image that the caller adds next.
+        if save.is_none() && !self.images.keys().any(|(place, _)| place == namespace) {
+            self.turns.remove(namespace);
+        }
     }
 
-    /// Starts up to `most` reads that are due, the longest overdue first, and returns when the next is due.
+    /// Starts up to `most` reads that are due, and returns when the next is due. A namespace has one read at a time, its
+    /// longest overdue image, and namespaces take turns: a slow registry delays the images of its own namespace alone.
     pub fn take_due(&mut self, now: Instant, most: usize) -> (Vec<ImageRequest>, Option<Instant>) {
-        let mut waiting: Vec<(Instant, &mut ImageEntry)> =
-            self.0.values_mut().filter(|entry| !entry.reading).filter_map(|entry| Some((entry.due?, entry))).collect();
-        waiting.sort_by_key(|(due, _)| *due);
+        let mut first_due: BTreeMap<&str, (Instant, &Key)> = BTreeMap::new();
+        for (key, entry) in self.images.iter().filter(|((namespace, _), _)| !self.busy.contains(namespace)) {
+            let Some(due) = entry.due else { continue };
+            let first = first_due.entry(&key.0).or_insert((due, key));
+            *first = (*first).min((due, key));
+        }
+        let (mut waiting, later): (Vec<_>, Vec<_>) = first_due.into_values().partition(|(due, _)| *due <= now);
+        waiting.sort_by_key(|(due, (namespace, _))| (self.turns.get(namespace).copied().unwrap_or_default(), *due));
+        // The end of a read makes the next image of its namespace due, so that busy namespaces do not count here.
+        let untaken = waiting.iter().skip(most).chain(&later).map(|(due, _)| *due).min();
+        let taken: Vec<Key> = waiting.into_iter().take(most).map(|(_, key)| key.clone()).collect();
         let mut jobs = Vec::new();
-        let mut next = None;
-        for (due, entry) in waiting {
-            if due > now || jobs.len() == most {
-                next = Some(due);
-                break;
-            }
+        for key in taken {
+            let Some(entry) = self.images.get_mut(&key) else { continue };
             entry.reading = true;
             jobs.push(entry.want.clone());
+            self.reads += 1;
+            self.turns.insert(key.0.clone(), self.reads);
+            self.busy.insert(key.0);
         }
-        (jobs, next)
+        (jobs, untaken)
     }
 
     /// Makes reads in progress due again, because their results are lost.
     pub fn interrupted(&mut self, now: Instant) {
-        for entry in self.0.values_mut().filter(|entry| entry.reading) {
+        self.busy.clear();
+        for entry in self.images.values_mut().filter(|entry| entry.reading) {
             (entry.reading, entry.due) = (false, Some(now));
         }
     }
@@ -100,7 +122,8 @@ impl Entries {
         now: Instant,
         schedule: &ReadSchedule,
     ) -> Option<Changed> {
-        let entry = self.0.get_mut(&(want.namespace.clone(), want.image.clone()))?;
+        self.busy.remove(&want.namespace);
+        let entry = self.images.get_mut(&(want.namespace.clone(), want.image.clone()))?;
         let before = entry.observed();
         entry.reading = false;
         match answer {
@@ -195,8 +218,8 @@ mod tests {
     #[test]
     fn digest_is_read_once_and_unchanged_result_ignored() {
         let (mut entries, now, schedule) = (Entries::default(), Instant::now(), ReadSchedule::default());
-        for image in [IMAGE, "quay.io/a/b@sha256:0"] {
-            entries.want(&want("ns", image, image), now);
+        for (namespace, image) in [("ns", IMAGE), ("pinned", "quay.io/a/b@sha256:0")] {
+            entries.want(&want(namespace, "one", image), now);
         }
         let (jobs, _) = entries.take_due(now, 9);
         assert!(jobs.iter().all(|job| entries.answer(job, Ok(labelled("d")), now, &schedule).is_some()));
@@ -250,14 +273,14 @@ mod tests {
         entries.want(&want("ns", "two", IMAGE), now);
         let (jobs, _) = entries.take_due(now, 9);
         entries.want(&want("ns", "one", "quay.io/a/b:2"), now);
-        assert_eq!(entries.0.len(), 2);
+        assert_eq!(entries.images.len(), 2);
         entries.release("other", "two", None);
-        assert_eq!(entries.0.len(), 2);
+        assert_eq!(entries.images.len(), 2);
         entries.release("ns", "two", None);
-        assert_eq!(entries.0.len(), 1);
+        assert_eq!(entries.images.len(), 1);
         assert!(entries.answer(&jobs[0], Ok(labelled("d")), now, &schedule).is_none());
         entries.release("ns", "one", None);
-        assert!(entries.0.is_empty());
+        assert!(entries.images.is_empty());
     }
 
     #[test]
@@ -273,12 +296,55 @@ mod tests {
     #[test]
     fn oldest_due_reads_start_within_limit() {
         let (mut entries, now) = (Entries::default(), Instant::now());
-        for (number, image) in ["c", "a", "b"].into_iter().enumerate() {
-            entries.want(&want("ns", image, image), now + Duration::from_secs(number as u64));
+        for (number, namespace) in ["c", "a", "b"].into_iter().enumerate() {
+            entries.want(&want(namespace, "one", IMAGE), now + Duration::from_secs(number as u64));
         }
         let later = now + Duration::from_secs(9);
         let (jobs, next) = entries.take_due(later, 2);
-        assert_eq!(images(&jobs), [("ns", "c"), ("ns", "a")]);
+        assert_eq!(images(&jobs), [("c", IMAGE), ("a", IMAGE)]);
         assert_eq!(next, Some(now + Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn namespace_with_many_images_has_one_read() {
+        let (mut entries, now, schedule) = (Entries::default(), Instant::now(), ReadSchedule::default());
+        for number in 0..100 {
+            entries.want(&want("greedy", &format!("{number:02}"), &format!("slow.test/{number:02}:1")), now);
+        }
+        let (jobs, next) = entries.take_due(now, 4);
+        assert_eq!((images(&jobs), next), (vec![("greedy", "slow.test/00:1")], None), "the end of the read is awaited");
+        entries.want(&want("other", "one", IMAGE), now + Duration::from_secs(1));
+        let later = now + Duration::from_secs(2);
+        let (others, _) = entries.take_due(later, 3);
+        assert_eq!(images(&others), [("other", IMAGE)], "it does not wait for the images before it");
+
+        // With a single free read, namespaces take turns, even if the images of one were due first.
+        entries.want(&want("other", "two", "quay.io/a/b:2"), later);
+        entries.answer(&jobs[0], Err("slow".into()), later, &schedule);
+        entries.answer(&others[0], Ok(labelled("d")), later, &schedule);
+        let (jobs, _) = entries.take_due(later, 1);
+        assert_eq!(images(&jobs), [("greedy", "slow.test/01:1")]);
+        entries.answer(&jobs[0], Err("slow".into()), later, &schedule);
+        assert_eq!(images(&entries.take_due(later, 1).0), [("other", "quay.io/a/b:2")]);
+    }
+
+    #[test]
+    fn recreated_objects_wait_for_their_turn() {
+        let (mut entries, now, schedule) = (Entries::default(), Instant::now(), ReadSchedule::default());
+        entries.want(&want("patient", "one", IMAGE), now + Duration::from_secs(1));
+        for round in 0..3 {
+            entries.want(&want("greedy", "one", IMAGE), now);
+            let (jobs, _) = entries.take_due(now, 1);
+            assert_eq!(images(&jobs), [("greedy", IMAGE)], "round {round}: the other image is not due yet");
+            entries.release("greedy", "one", None);
+            assert!(!entries.turns.contains_key("greedy"));
+            entries.want(&want("greedy", "one", IMAGE), now);
+            assert!(entries.take_due(now, 1).0.is_empty(), "the read of the deleted object is in progress");
+            entries.release("greedy", "one", None);
+            entries.answer(&jobs[0], Err("slow".into()), now, &schedule);
+        }
+        entries.want(&want("greedy", "one", IMAGE), now);
+        let (jobs, _) = entries.take_due(now + Duration::from_secs(1), 1);
+        assert_eq!(images(&jobs), [("patient", IMAGE)]);
     }
 }

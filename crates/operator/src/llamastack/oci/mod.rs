@@ -11,7 +11,7 @@ use std::time::Duration;
 use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
-use steersman_runtime::http::{Http, HttpSettings};
+use steersman_runtime::http::{Http, HttpSettings, Reach};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ pub struct ReadSchedule {
     /// Interval after the first failure; each further one doubles it.
     pub first_retry: Duration,
     pub last_retry: Duration,
-    /// Images read at a time; each may hold a layer in memory.
+    /// Images read at a time, each of another namespace; each may hold a layer in memory.
     pub max_concurrent: usize,
 }
 
@@ -55,7 +55,7 @@ impl Default for ReadSchedule {
             tag_interval: Duration::from_secs(15 * 60),
             first_retry: Duration::from_secs(5),
             last_retry: Duration::from_secs(5 * 60),
-            max_concurrent: 2,
+            max_concurrent: 4,
         }
     }
 }
@@ -88,7 +88,7 @@ impl Bases {
     /// Reads from the registries that the images name, with the pull secrets of the cluster. None, with a log line: TLS cannot
     /// be set up.
     pub fn of_registries(server: Server) -> Option<Self> {
-        match Http::new(HttpSettings::from_env()) {
+        match Http::new(HttpSettings { reach: Reach::UserNamed, ..HttpSettings::from_env() }) {
             Ok(http) => Some(Self::new(
                 Registry::new(http, READ_TIMEOUT),
                 ClusterCredentials::new(server),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use http::Uri;
 use jiff::{SignedDuration, Timestamp};
-use steersman_runtime::http::{Http, HttpRequest, HttpSettings};
+use steersman_plan::exposition::TooLarge;
+use steersman_runtime::http::{Http, HttpRequest, HttpSettings, Inside, Reach};
 
 use super::FleetPod;
 use super::pod_index::{Certainty, PodIndex};
@@ -21,7 +22,10 @@ use super::text_format::LineParser;
 /// Limit of an answer; a server with a hundred adapters writes a tenth of it.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Most samples of the metrics that are read, for one pod. Sixteen engines write less than a third of it.
+const MAX_SAMPLES: usize = 512;
+
+#[derive(Clone, Debug)]
 pub struct ScrapeConfig {
     /// Ports of the servers, tried in this order.
     pub ports: Vec<u16>,
@@ -34,6 +38,8 @@ pub struct ScrapeConfig {
     pub limit: Duration,
     /// Pause after a scrape in which no pod answered.
     pub pause: SignedDuration,
+    /// Routing of requests to pods.
+    pub inside: Inside,
 }
 
 impl Default for ScrapeConfig {
@@ -46,6 +52,7 @@ impl Default for ScrapeConfig {
             answer: Duration::from_secs(2),
             limit: Duration::from_secs(5),
             pause: SignedDuration::from_mins(1),
+            inside: Inside::default(),
         }
     }
 }
@@ -73,7 +80,7 @@ impl Scraper {
         let http_settings = HttpSettings {
             connect: Duration::from_secs(1),
             answer: settings.answer,
-            plain: true,
+            reach: Reach::Inside(settings.inside.clone()),
             idle: Duration::ZERO,
             ..HttpSettings::default()
         };
@@ -115,7 +122,7 @@ impl Scraper {
     async fn pod(&self, index: &PodIndex<'_>, number: usize, pod: &FleetPod) -> Vec<(PodMetric, PodValue)> {
         for port in &self.settings.ports {
             let values = match pod.ip.and_then(|ip| address(ip, *port)) {
-                Some(url) => self.read(url).await.values(index, number),
+                Some(url) => self.read(url).await.map_or_else(Vec::new, |metrics| metrics.values(index, number)),
                 None => continue,
             };
             if !values.is_empty() {
@@ -125,7 +132,8 @@ impl Scraper {
         Vec::new()
     }
 
-    async fn read(&self, url: Uri) -> ScrapedMetrics {
+    /// None: the pod did not answer, or not completely; a partial answer may lack important values.
+    async fn read(&self, url: Uri) -> Option<ScrapedMetrics> {
         let (mut lines, mut metrics) = (LineParser::default(), ScrapedMetrics::default());
         let request = HttpRequest::get(url, MAX_RESPONSE_BYTES);
         let sent = self.http.stream(&request, |status, piece| {
@@ -133,12 +141,9 @@ impl Scraper {
                 lines.read(piece, |sample| metrics.add(sample));
             }
         });
-        match sent.await {
-            Ok(_) => lines.finish(|sample| metrics.add(sample)),
-            // A partial answer may lack important values.
-            Err(_) => metrics = ScrapedMetrics::default(),
-        }
-        metrics
+        sent.await.ok()?;
+        let read = lines.finish(|sample| metrics.add(sample)).and_then(|()| metrics.checked());
+        read.inspect_err(|error| tracing::debug!(url = %request.url, %error, "ignored the metrics of a pod")).ok()
     }
 }
 
@@ -152,6 +157,8 @@ struct ScrapedMetrics {
     samples: Vec<(PodMetric, Sample)>,
     /// Sums of the metrics from which averages are computed, by metric and model.
     sums: BTreeMap<(String, String), f64>,
+    /// Samples that were read; those after the limit are not kept.
+    count: usize,
 }
 
 impl ScrapedMetrics {
@@ -159,15 +166,31 @@ impl ScrapedMetrics {
         let metric = sample.labels.metric.as_str();
         let direct = [(PodMetric::Kv, KV.as_slice()), (PodMetric::Queue, &QUEUE), (PodMetric::Capacity, &CAPACITY)];
         if let Some((kind, _)) = direct.into_iter().find(|(_, names)| names.contains(&metric)) {
+            if !self.count() {
+                return;
+            }
             self.samples.push((kind, sample));
             return;
         }
         let part = |(above, below): &Ratio| metric == *above || metric == *below;
         if let Some(value) = sample.value.filter(|_| [INPUT.as_slice(), &OUTPUT, &HITS].into_iter().flatten().any(part))
         {
+            if !self.count() {
+                return;
+            }
             let key = (metric.to_owned(), sample.labels.model_name);
             *self.sums.entry(key).or_default() += value;
         }
+    }
+
+    /// Counts a sample. False: it is not kept.
+    fn count(&mut self) -> bool {
+        self.count += 1;
+        self.count <= MAX_SAMPLES
+    }
+
+    fn checked(self) -> Result<Self, TooLarge> {
+        if self.count > MAX_SAMPLES { Err(TooLarge::Samples(MAX_SAMPLES)) } else { Ok(self) }
     }
 
     /// Averages cover the time since the pod's server started, because a single scrape knows no other period.

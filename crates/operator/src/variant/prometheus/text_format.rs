@@ -1,6 +1,6 @@
 //! Parses Prometheus' text format as a stream.
 
-use steersman_plan::exposition;
+use steersman_plan::exposition::{self, MAX_LINES, TooLarge};
 
 use super::response::{Sample, SampleLabels};
 
@@ -11,6 +11,8 @@ const MAX_LINE_BYTES: usize = 16 * 1024;
 pub struct LineParser {
     line: Vec<u8>,
     long: bool,
+    /// Lines that have ended. Those after the limit are not parsed.
+    lines: usize,
 }
 
 impl LineParser {
@@ -24,12 +26,20 @@ impl LineParser {
         }
     }
 
-    /// The last line may have no line end.
-    pub fn finish(mut self, mut take: impl FnMut(Sample)) {
-        self.end(&mut take);
+    /// The last line may have no line end. Fails if there were too many lines: the samples are incomplete then.
+    pub fn finish(mut self, mut take: impl FnMut(Sample)) -> Result<(), TooLarge> {
+        if !self.line.is_empty() {
+            self.end(&mut take);
+        }
+        if self.lines > MAX_LINES { Err(TooLarge::Lines) } else { Ok(()) }
     }
 
     fn end(&mut self, take: &mut impl FnMut(Sample)) {
+        self.lines += 1;
+        if self.lines > MAX_LINES {
+            self.line.clear();
+            return;
+        }
         if let Some(sample) = std::str::from_utf8(&self.line).ok().filter(|_| !self.long).and_then(sample) {
             take(sample);
         }
@@ -64,7 +74,7 @@ mod tests {
         for piece in pieces {
             lines.read(piece, |sample| samples.push(sample));
         }
-        lines.finish(|sample| samples.push(sample));
+        lines.finish(|sample| samples.push(sample)).unwrap();
         samples
     }
 
@@ -93,5 +103,13 @@ mod tests {
         let long = format!("a{{x=\"{}\"}} 1\nb 2\n", "x".repeat(MAX_LINE_BYTES));
         let names: Vec<_> = read(&[long.as_bytes()]).into_iter().map(|one| one.labels.metric).collect();
         assert_eq!(names, ["b"]);
+    }
+
+    #[test]
+    fn lines_after_limit_are_not_parsed() {
+        let (mut lines, mut count) = (LineParser::default(), 0);
+        lines.read("a 1\n".repeat(MAX_LINES).as_bytes(), |_| count += 1);
+        lines.read(b"a 1\na 1", |_| count += 1);
+        assert_eq!((lines.finish(|_| ()), count), (Err(TooLarge::Lines), MAX_LINES));
     }
 }

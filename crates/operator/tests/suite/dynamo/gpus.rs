@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
-use steersman::dynamo::observe::hardware::{Endpoint, HardwareDiscovery, Sources};
+use steersman::dynamo::observe::hardware::{Endpoint, ExporterSource, HardwareDiscovery, Sources};
 use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::http::{Http, Inside};
@@ -32,7 +32,7 @@ async fn create_exporter(namespace: &Namespace, name: &str, label: (&str, &str),
         accounts.create(&PostParams::default(), &account).await.unwrap();
     }
     let pod: Pod = object(json!({
-        "metadata": { "name": name, "labels": { label.0: label.1, "exporter": "" } },
+        "metadata": { "name": name, "labels": { label.0: label.1, "exporter": "" }, "ownerReferences": [daemon_set()] },
         "spec": { "serviceAccountName": "exporter", "nodeName": format!("node-{name}"),
             "containers": [{ "name": "exporter", "image": "dcgm-exporter:4" }] },
     }));
@@ -41,12 +41,21 @@ async fn create_exporter(namespace: &Namespace, name: &str, label: (&str, &str),
     pods.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await.unwrap();
 }
 
+/// The owner of exporters. No controller manager deletes pods of an absent owner here.
+fn daemon_set() -> Value {
+    json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nvidia-dcgm-exporter", "uid": "1", "controller": true })
+}
+
 fn running_at(address: &str) -> Value {
     json!({ "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }] })
 }
 
 fn metrics(text: &str) -> Behaviour {
     Behaviour::Override("/metrics", 200, text.to_owned())
+}
+
+fn source(fake: &FakeServers, endpoint: Endpoint, namespace: &Namespace) -> Option<ExporterSource> {
+    Some(ExporterSource { http: http(fake), endpoint, namespaces: vec![namespace.name().to_owned()] })
 }
 
 fn http(fake: &FakeServers) -> Http {
@@ -88,12 +97,20 @@ async fn exporter_yields_gpus_or_failure_cause() {
     create_exporter(&namespace, "f", named, running_at("127.0.0.1")).await;
     create_exporter(&namespace, "g", named, json!({ "phase": "Running" })).await;
     create_exporter(&namespace, "h", ("app", "other"), running_at("10.4.0.5")).await;
+    create_exporter(&namespace, "i", named, running_at("10.4.0.6")).await;
+    // Anyone who may create pods can set the labels of an exporter.
+    let forged = cluster.namespace("forged").await.unwrap();
+    create_exporter(&forged, "forged", named, running_at("10.4.0.7")).await;
+    let no_owner = Patch::Merge(json!({ "metadata": { "ownerReferences": null } }));
+    namespace.api::<Pod>().patch("i", &PatchParams::default(), &no_owner).await.unwrap();
     fake.set("10.4.0.1:9400", metrics(METRICS));
+    fake.set("10.4.0.6:9400", metrics(METRICS));
+    fake.set("10.4.0.7:9400", metrics(METRICS));
     fake.set("10.4.0.2:9400", metrics("up 1"));
     fake.set("10.4.0.3:9400", Behaviour::Override("/metrics", 500, String::new()));
     fake.set("10.4.0.4:9400", metrics(&"x".repeat(3 * 1024 * 1024)));
     fake.set("127.0.0.1:9400", metrics(METRICS));
-    let sources = Sources { exporters: Some((http(&fake), Endpoint::default())), by_labels: true };
+    let sources = Sources { exporters: source(&fake, Endpoint::default(), &namespace), by_labels: true };
     let observed = discover(&server(cluster, admin.clone()), sources.clone()).await;
     let Lookup::Known(exporters) = &observed.exporters else { panic!("{observed:?}") };
     let results: Vec<String> = exporters
@@ -113,6 +130,7 @@ async fn exporter_yields_gpus_or_failure_cause() {
         "HTTP GET http://127.0.0.1:9400/metrics failed: 127.0.0.1:9400 is not the address of a Service or a pod in this \
          cluster",
         "pod NS/g has no address",
+        "pod NS/i is ignored: no DaemonSet controls it",
     ];
     assert_eq!(results, expected);
     let requested: Vec<String> =
@@ -138,7 +156,7 @@ async fn hanging_exporter_times_out_and_is_reported() {
     create_exporter(&namespace, "a", ("app", "dcgm-exporter"), running_at("10.5.0.1")).await;
     fake.set("10.5.0.1:9401", Behaviour::Hangs);
     let endpoint: Endpoint = "http://{POD_IP}:9401/metrics".parse().unwrap();
-    let sources = Sources { exporters: Some((http(&fake), endpoint)), by_labels: false };
+    let sources = Sources { exporters: source(&fake, endpoint, &namespace), by_labels: false };
     let observed = discover(&server(cluster, admin), sources).await;
     let Lookup::Known(exporters) = &observed.exporters else { panic!("{observed:?}") };
     let timed_out = exporters.iter().any(|exporter| match &exporter.gpus {
@@ -171,6 +189,8 @@ async fn operator_fills_hardware_and_applies_job_settings() {
     create_exporter(&test.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running_at("10.6.0.1")).await;
     let through = fake.address.to_string();
     let flags = ["--controllers", "dgdr", "--watch-namespace", &namespace, "--cluster-gateway", &through];
+    let exporters = ["--dcgm-namespaces", &namespace];
+    let flags = [&flags[..], &exporters].concat();
     // Discovery by node labels is off, because other tests create nodes.
     let image = ["--operator-image", "steersman:1", "--gpu-discovery", "off"];
 

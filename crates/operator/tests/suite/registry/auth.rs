@@ -103,3 +103,20 @@ async fn redirected_store_receives_no_credentials() {
         .collect();
     assert_eq!(stored, [false, false]);
 }
+
+#[tokio::test]
+async fn realm_of_another_domain_receives_no_credentials() {
+    let served = FakeRegistry::start().await;
+    served.push("a/b", "1", in_label("private"), &[]);
+    served.require_auth(RequiredAuth::Token, "puller", "secret-password");
+    // The other domain leads to the same server, which would accept the credentials.
+    served.change(|state| state.realm = "https://store.test/token".to_owned());
+    let puller = credentials(HOST, "puller", "secret-password");
+    let error = served.registry().labelled(&format!("{HOST}/a/b:1"), &puller).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "registry registry.test requires an authentication that Steersman does not support (tokens come from store.test, \
+         and credentials are not sent to another domain)"
+    );
+    assert!(served.take_requests().iter().all(|request| !request.contains("/token")));
+}

@@ -19,13 +19,13 @@ use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use steersman::llamastack::oci::registry::Registry;
-use steersman_runtime::http::{Http, HttpSettings};
+use steersman_runtime::http::{Http, HttpSettings, Reach};
 use tokio::task::JoinHandle;
 
 /// Host name of the registry in image references.
 pub const HOST: &str = "registry.test";
 /// Host name of the token server.
-const TOKEN_HOST: &str = "auth.test";
+const TOKEN_HOST: &str = "auth.registry.test";
 /// Host name of the blob store to which the registry redirects.
 const STORE_HOST: &str = "store.test";
 pub const TOKEN: &str = "token-of-this-test";
@@ -56,6 +56,8 @@ pub struct RegistryState {
     pub hangs: bool,
     /// Redirects requests for blobs to the store.
     pub redirects_blobs: bool,
+    /// Host and port of the store.
+    pub store: String,
     /// Sends no `docker-content-digest` header.
     pub omits_digests: bool,
 }
@@ -104,6 +106,7 @@ impl FakeRegistry {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(RegistryState {
             realm: format!("https://{TOKEN_HOST}/token"),
+            store: STORE_HOST.to_owned(),
             ..RegistryState::default()
         }));
         let router = Router::new().fallback(respond).with_state(state.clone());
@@ -115,7 +118,7 @@ impl FakeRegistry {
     pub fn settings(&self) -> HttpSettings {
         let here: http::Uri = format!("http://{}", self.address).parse().unwrap();
         let elsewhere = [HOST, TOKEN_HOST, STORE_HOST].map(|host| (host.to_owned(), here.clone())).into();
-        HttpSettings { elsewhere, ..HttpSettings::default() }
+        HttpSettings { elsewhere, reach: Reach::UserNamed, ..HttpSettings::default() }
     }
 
     pub fn registry(&self) -> Registry {
@@ -253,7 +256,7 @@ fn content(state: &RegistryState, path: &str, headers: &HeaderMap) -> Reply {
     }
     if state.redirects_blobs && stored.is_none() && path.contains("/blobs/") {
         let mut redirect = reply(307, "");
-        let location = format!("https://{STORE_HOST}/stored{path}?signature=SIGNED");
+        let location = format!("https://{}/stored{path}?signature=SIGNED", state.store);
         redirect.headers_mut().insert(LOCATION, location.parse().unwrap());
         return redirect;
     }

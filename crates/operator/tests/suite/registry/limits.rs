@@ -157,15 +157,78 @@ async fn plain_http_needs_an_explicit_setting() {
     assert!(error.contains("do not allow plain http to"), "{error}");
 
     // A registry cannot make us use plain HTTP for its tokens either.
-    served.change(|state| state.realm = format!("http://{}/token", "auth.example"));
+    served.change(|state| state.realm = "http://auth.registry.test:80/token".to_owned());
     served.require_auth(super::fake::RequiredAuth::Token, "u", "p");
     served.take_requests();
     let error = read_error(&served, "1").await;
     assert!(
-        error.starts_with("registry registry.test: the operator's settings do not allow plain http to auth.example"),
+        error.starts_with(
+            "registry registry.test: the operator's settings do not allow plain http to auth.registry.test:80"
+        ),
         "{error}"
     );
     assert_eq!(served.take_requests().len(), 1);
+}
+
+/// Addresses that a registry may not make the operator reach, and the start of the reason after the address. The
+/// registry itself counts as public.
+const FORBIDDEN_ADDRESSES: [(&str, &str); 8] = [
+    ("127.0.0.1", " is at an address of this machine"),
+    ("localhost", " is at an address of this machine"),
+    ("[::1]", " is at an address of this machine"),
+    ("[::ffff:127.0.0.1]", " is at an address of this machine"),
+    ("0.0.0.0", " is at an address of this machine"),
+    ("169.254.169.254", " is at an address of this machine"),
+    ("10.96.0.1", " is at a private address"),
+    ("[fd00::1]", " is at a private address"),
+];
+
+/// A server at a local port, and the number of connections to it. It binds all addresses of this machine.
+async fn count_connections() -> (u16, Arc<std::sync::atomic::AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let (port, connections) = (listener.local_addr().unwrap().port(), Arc::<std::sync::atomic::AtomicUsize>::default());
+    let counter = connections.clone();
+    tokio::spawn(async move {
+        while listener.accept().await.is_ok() {
+            counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    });
+    (port, connections)
+}
+
+#[tokio::test]
+async fn registry_cannot_lead_to_forbidden_addresses() {
+    let (port, connections) = count_connections().await;
+    let served = FakeRegistry::start().await;
+    served.push("a/b", "1", in_label("x"), &[]);
+    for (address, why) in FORBIDDEN_ADDRESSES {
+        let target = format!("{address}:{port}");
+        let expected = format!("registry registry.test: {target}{why}");
+        served.change(|state| (state.redirects_blobs, state.store) = (true, target.clone()));
+        let error = read_error(&served, "1").await;
+        assert!(error.starts_with(&expected), "redirect to {target}: {error}");
+
+        // The same address as the realm of a token, for a reader without credentials.
+        served.change(|state| (state.redirects_blobs, state.realm) = (false, format!("https://{target}/token")));
+        served.require_auth(super::fake::RequiredAuth::Token, "u", "p");
+        let error = read_error(&served, "1").await;
+        assert!(error.starts_with(&expected), "realm {target}: {error}");
+        served.require_auth(super::fake::RequiredAuth::Nothing, "", "");
+    }
+    assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn image_cannot_name_an_address_of_the_operator() {
+    let (port, connections) = count_connections().await;
+    let served = FakeRegistry::start().await;
+    for host in ["127.0.0.1", "localhost", "169.254.169.254"] {
+        let image = format!("{host}:{port}/a/b:1");
+        let error = served.registry().labelled(&image, &Credentials::default()).await.unwrap_err().to_string();
+        let expected = format!("registry {host}:{port}: {host}:{port} is at an address of this machine");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

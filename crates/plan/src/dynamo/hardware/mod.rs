@@ -61,10 +61,17 @@ pub struct ObservedExporter {
     pub gpus: Lookup<Option<NodeGpus>>,
 }
 
+/// Whether a resource of a node's capacity counts as a GPU.
+pub fn is_gpu_resource(name: &str) -> bool {
+    ["nvidia.com/gpu", "nvidia.com/gpu.shared"].contains(&name) || name.starts_with("nvidia.com/mig-")
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ObservedNode {
     pub name: String,
     pub labels: BTreeMap<String, String>,
+    /// GPUs, shared GPUs and MIG instances in the capacity of the node.
+    pub gpus: i32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

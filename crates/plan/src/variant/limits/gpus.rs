@@ -15,6 +15,8 @@ pub struct GpuRequest {
     pub held: i32,
     /// Accelerators per replica.
     pub gpus: i32,
+    /// Its pods request no accelerator. It is limited to the free ones like others, but takes none of them.
+    pub takes_none: bool,
     pub spare_kv: f64,
     pub cost: f64,
 }
@@ -31,7 +33,7 @@ pub struct GpuGrant {
 /// `offered`: GPUs by short product name. Only running replicas of `wanted` count as used.
 pub fn limit(wanted: &[GpuRequest], offered: &BTreeMap<String, i32>) -> Vec<GpuGrant> {
     let mut free = offered.clone();
-    for one in wanted {
+    for one in wanted.iter().filter(|one| !one.takes_none) {
         if let Some(left) = free.get_mut(&one.accelerator) {
             *left = left.saturating_sub(one.current.saturating_mul(one.gpus.max(1)));
         }
@@ -47,11 +49,11 @@ pub fn limit(wanted: &[GpuRequest], offered: &BTreeMap<String, i32>) -> Vec<GpuG
     for (at, target) in held.chain(all) {
         let one = &wanted[at];
         let given = given.entry(at).or_default();
-        let left = free.get_mut(&one.accelerator);
+        let mut left = free.get_mut(&one.accelerator);
         let room = left.as_ref().map_or(0, |left| **left / one.gpus.max(1)).max(0);
         let added = target.saturating_sub(one.current).saturating_sub(*given).clamp(0, room);
-        if let Some(left) = left {
-            *left = left.saturating_sub(added.saturating_mul(one.gpus.max(1)));
+        if let Some(left) = left.as_mut().filter(|_| !one.takes_none) {
+            **left = left.saturating_sub(added.saturating_mul(one.gpus.max(1)));
         }
         *given = given.saturating_add(added);
     }

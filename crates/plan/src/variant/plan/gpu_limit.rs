@@ -37,7 +37,8 @@ impl<'a> GpuHeadroom<'a> {
         let mut coming = BTreeMap::new();
         let mut counted = BTreeSet::new();
         let lost = |variant: &&ObservedVariant| matches!(conflicts.get(&variant.key), Some(Conflict::Lost { .. }));
-        for variant in seen.variants.iter().filter(|variant| !variant.deleting && !lost(variant)) {
+        let counts = |variant: &&ObservedVariant| !variant.deleting && !lost(variant) && variant.uses_gpus();
+        for variant in seen.variants.iter().filter(counts) {
             if let Some(left) = left.get_mut(&variant.accelerator()).filter(|_| counted.insert(place(variant))) {
                 let more = about_to_come(seen, variant);
                 *left = left.saturating_sub(in_use(variant).saturating_add(more).saturating_mul(variant.gpus()));
@@ -149,6 +150,7 @@ fn wants(variant: &ObservedVariant, decision: &Decision, current: i32, target: i
         target,
         held: 0,
         gpus: variant.gpus(),
+        takes_none: !variant.uses_gpus(),
         spare_kv: decision.spare,
         cost: variant.cost().unwrap_or(DEFAULT_COST),
     }

@@ -269,10 +269,18 @@ impl ObservedVariant {
         self.spec.variant_cost.parse().ok().filter(|cost: &f64| cost.is_finite() && *cost >= 0.0)
     }
 
+    /// GPUs of one replica: those that its pods request. `spec.acceleratorCount` counts only if they request none, because a
+    /// claim of one user must not take GPUs from others.
     pub fn gpus(&self) -> i32 {
-        let counted = self.target.known().and_then(|target| target.as_ref()).map_or(0, |target| target.gpus);
-        let said = self.spec.accelerator_count.and_then(|count| i32::try_from(count).ok());
-        said.unwrap_or(counted).max(1)
+        let Lookup::Known(Some(target)) = &self.target else { return 1 };
+        let claimed = || self.spec.accelerator_count.and_then(|count| i32::try_from(count).ok()).unwrap_or(1);
+        if target.gpus > 0 { target.gpus } else { claimed().max(1) }
+    }
+
+    /// Whether the GPUs of its replicas count as used. Pods that request none use none, whatever the object claims. If the scale
+    /// target cannot be read, one GPU for each replica is kept.
+    pub fn uses_gpus(&self) -> bool {
+        !matches!(&self.target, Lookup::Known(Some(target)) if target.gpus <= 0)
     }
 
     /// Empty if unknown. The decision is published in any case.

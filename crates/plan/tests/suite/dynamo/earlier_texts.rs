@@ -381,8 +381,11 @@ fn failed_discovery_keeps_causes() {
             format!("no GPU metrics could be parsed from any DCGM pod; {no_node}"),
         ),
         (
-            by_exporters(Lookup::Known(vec![exporter("n", TWO_GPUS)])),
-            format!("no GPU nodes matching SKU \"l4\" found; {no_node}"),
+            ObservedHardware {
+                nodes: Lookup::Unknown("forbidden".into()),
+                ..by_exporters(Lookup::Known(vec![exporter("n", TWO_GPUS)]))
+            },
+            "no GPU nodes matching SKU \"l4\" found; failed to list cluster nodes: forbidden".to_owned(),
         ),
         (
             ObservedHardware { by_labels: false, ..no_hardware() },

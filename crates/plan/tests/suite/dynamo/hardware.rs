@@ -19,7 +19,7 @@ pub fn nodes(nodes: Vec<ObservedNode>) -> ObservedHardware {
 }
 
 pub fn exporter(node: &str, metrics: &str) -> ObservedExporter {
-    ObservedExporter { gpus: Lookup::Known(dcgm::read(node, metrics)) }
+    ObservedExporter { gpus: Lookup::Known(dcgm::read(node, metrics).unwrap()) }
 }
 
 pub fn failed_exporter(why: &str) -> ObservedExporter {
@@ -121,6 +121,50 @@ fn exporters_take_precedence_over_node_labels() {
     assert_eq!(completed_hardware(json!({}), &cluster), want);
     // The exporters report no T4, so that the node labels decide.
     assert_eq!(completed_hardware(json!({"gpuSku": "t4"}), &cluster)["numGpusPerNode"], 1);
+}
+
+#[test]
+fn exporters_cannot_exceed_their_node() {
+    let eight = |model: &str| -> String {
+        let line = |gpu| format!("DCGM_FI_DEV_GPU_TEMP{{gpu=\"{gpu}\",modelName=\"{model}\"}} 40\n");
+        (0..8).map(line).chain(["DCGM_FI_DEV_FB_FREE{gpu=\"0\"} 141000\n".to_owned()]).collect()
+    };
+    let with_gpus = |node: ObservedNode, gpus| ObservedNode { gpus, ..node };
+    let t4 = gpu_node("n", "Tesla-T4", "1", "15360");
+    let found = |nodes: Vec<ObservedNode>, exporters| {
+        let cluster =
+            ObservedHardware { nodes: Lookup::Known(nodes), exporters: Lookup::Known(exporters), ..no_hardware() };
+        dcgm::gpus(&cluster).map(|gpus| gpus.into_iter().map(|gpus| (gpus.node, gpus.count)).collect::<Vec<_>>())
+    };
+    let h200 = || exporter("n", &eight("NVIDIA H200"));
+    assert_eq!(found(vec![with_gpus(node("n", &[]), 2)], vec![h200()]), Ok(vec![("n".to_owned(), 2)]));
+    for (nodes, why) in [
+        (
+            vec![t4.clone()],
+            "node n has the label nvidia.com/gpu.product=Tesla-T4, and its exporter reports \"NVIDIA H200\"",
+        ),
+        (vec![with_gpus(node("n", &[]), 0)], "node n has no nvidia.com/gpu in its capacity; check its device plugin"),
+        (vec![node("other", &[])], "node n does not exist"),
+    ] {
+        let expected = format!("the nodes do not confirm the metrics of any DCGM exporter: [{why}]");
+        assert_eq!(found(nodes, vec![h200()]), Err(expected));
+    }
+    // One exporter that contradicts its node does not hide the others.
+    let both = vec![h200(), exporter("good", &eight("Tesla T4"))];
+    assert_eq!(found(vec![t4, node("good", &[])], both), Ok(vec![("good".to_owned(), 8)]));
+    // Without access to nodes there is nothing to compare with.
+    let exporters = Lookup::Known(vec![h200()]);
+    let unknown = ObservedHardware { nodes: Lookup::Unknown("off".into()), exporters, ..no_hardware() };
+    assert_eq!(dcgm::gpus(&unknown).unwrap()[0].count, 8);
+}
+
+#[test]
+fn exporter_with_too_many_samples_is_refused() {
+    let text = "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 1\n".repeat(5_000);
+    let error = dcgm::read("n", &text).unwrap_err().to_string();
+    assert_eq!(error, "the response has more than 4096 samples of the metrics that are read");
+    let other = format!("{TWO_GPUS}{}", "other 1\n".repeat(5_000));
+    assert_eq!(dcgm::read("n", &other).unwrap().unwrap().count, 2);
 }
 
 #[test]
@@ -252,7 +296,7 @@ fn optional_hardware_fields_are_not_awaited() {
 
 #[test]
 fn node_with_two_exporters_counts_once() {
-    let mut cluster = no_hardware();
+    let mut cluster = nodes(vec![node("a", &[]), node("b", &[])]);
     let one = TWO_GPUS.replace("gpu=\"1\"", "other=\"1\"");
     cluster.exporters = Lookup::Known(vec![exporter("a", &one), exporter("a", TWO_GPUS), exporter("b", TWO_GPUS)]);
     let hardware = completed_hardware(json!({}), &cluster);
@@ -261,7 +305,7 @@ fn node_with_two_exporters_counts_once() {
 
 #[test]
 fn unmatched_sku_names_both_discovery_sources() {
-    let mut cluster = nodes(vec![gpu_node("a", "Tesla T4", "1", "15360")]);
+    let mut cluster = nodes(vec![gpu_node("a", "Tesla T4", "1", "15360"), node("b", &[])]);
     cluster.exporters = Lookup::Known(vec![exporter("b", TWO_GPUS)]);
     let text = discovery_error(json!({"gpuSku": "l4"}), &cluster);
     let both =

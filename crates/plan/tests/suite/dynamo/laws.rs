@@ -165,7 +165,7 @@ fn hardware() -> impl Strategy<Value = ObservedHardware> {
     let metrics_and_flags = (".{0,80}", any::<(bool, bool, bool)>());
     (nodes, metrics_and_flags).prop_map(|(nodes, (metrics, (awaited, by_labels, rdma_pod)))| ObservedHardware {
         awaited,
-        exporters: Lookup::Known(vec![ObservedExporter { gpus: Lookup::Known(dcgm::read("a", &metrics)) }]),
+        exporters: Lookup::Known(vec![ObservedExporter { gpus: Lookup::Known(dcgm::read("a", &metrics).unwrap()) }]),
         gpu_operator: false,
         by_labels,
         nodes,

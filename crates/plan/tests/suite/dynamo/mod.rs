@@ -67,7 +67,7 @@ fn no_hardware() -> ObservedHardware {
 
 fn node(name: &str, labels: &[(&str, &str)]) -> ObservedNode {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    ObservedNode { name: name.into(), labels }
+    ObservedNode { name: name.into(), labels, gpus: 8 }
 }
 
 /// The request `team-a/qwen` with this spec, as in its first reconcile.

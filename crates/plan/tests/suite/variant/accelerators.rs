@@ -2,10 +2,10 @@
 
 use steersman_api::variant::v1alpha1::{CurrentAlloc, VariantAutoscalingStatus};
 use steersman_plan::variant::config::thresholds::SaturationEntry;
-use steersman_plan::variant::{DecidedBy, FleetSnapshot, MetricsError, plan};
+use steersman_plan::variant::{DecidedBy, FleetSnapshot, MetricsError, ObservedTarget, plan};
 use steersman_reconcile::{Lookup, NamespacedName};
 
-use super::{MODEL, a_fleet, a_variant, ago, decided, decision, later, replicas, spec, the_model};
+use super::{MODEL, a_fleet, a_variant, ago, decided, decision, later, replicas, spec, target, the_model};
 
 /// With the limiter on, and so many of each.
 pub fn offer(seen: &mut FleetSnapshot, offered: &[(&str, i32)]) {
@@ -95,6 +95,46 @@ pub fn rivals() -> FleetSnapshot {
     seen.models.insert(NamespacedName::new(super::NAMESPACE, format!("{MODEL}-2")), rivals);
     offer(&mut seen, &[("H100", 5)]);
     seen
+}
+
+#[test]
+fn claimed_accelerators_are_not_taken_from_others() {
+    let fleet = || {
+        let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.9, 2.0);
+        let mut greedy = a_variant("greedy", "1", 2);
+        spec(&mut greedy).model_id = format!("{MODEL}-2");
+        spec(&mut greedy).accelerator_count = Some(1_000);
+        seen.variants.push(greedy);
+        seen
+    };
+    // Its pods request one GPU each: 5 are offered, 2 + 2 are in use.
+    let mut seen = fleet();
+    offer(&mut seen, &[("H100", 5)]);
+    assert_eq!(replicas(&seen, "v"), 3);
+    offer(&mut seen, &[("H100", 4)]);
+    assert_eq!(replicas(&seen, "v"), 2, "what its pods request is in use");
+
+    // Its pods request none, however many replicas there are.
+    let mut seen = fleet();
+    *target(&mut seen, 1) = ObservedTarget { gpus: 0, replicas: Some(900), ..target(&mut seen, 1).clone() };
+    offer(&mut seen, &[("H100", 3)]);
+    assert_eq!(replicas(&seen, "v"), 3);
+
+    // A scale target that cannot be read does not make the claim count.
+    seen.variants[1].target = Lookup::Unknown("forbidden".into());
+    offer(&mut seen, &[("H100", 5)]);
+    assert_eq!(replicas(&seen, "v"), 3);
+}
+
+#[test]
+fn growth_without_gpu_requests_leaves_accelerators_to_others() {
+    let mut seen = rivals();
+    spec(&mut seen.variants[0]).accelerator_count = Some(1);
+    target(&mut seen, 0).gpus = 0;
+    offer(&mut seen, &[("H100", 3)]);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 3), "both grow into the one that is free");
+    offer(&mut seen, &[("H100", 2)]);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 2), "none is free");
 }
 
 #[test]

@@ -255,6 +255,19 @@ fn list_replaces_newer_versions() {
 }
 
 #[test]
+fn old_write_response_does_not_hold_off_a_list() {
+    let store: Store<Large> = Store::default();
+    let name = NamespacedName::new("a", "child");
+    receive(&store, Event::Apply(large("child", 900, 1)));
+    // etcd was restored: our write gets a lower version than the one we know, while the list is in progress.
+    receive(&store, Event::Init);
+    store.wrote(&name, Large::new("child", 410, 2));
+    receive(&store, Event::InitApply(large("child", 410, 2)));
+    receive(&store, Event::InitDone);
+    assert_eq!(store.get(&name).unwrap().revision.version, Some(410));
+}
+
+#[test]
 fn revived_object_takes_write_responses_again() {
     let store: Store<Large> = Store::default();
     let name = NamespacedName::new("a", "child");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use http::Uri;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use steersman_plan::dynamo::hardware::{NodeGpus, ObservedExporter, dcgm};
@@ -21,6 +22,9 @@ use super::known_unless_forbidden;
 /// Default URL of an exporter.
 pub const ENDPOINT: &str = "http://{POD_IP}:9400/metrics";
 const ADDRESS: &str = "{POD_IP}";
+
+/// Default namespaces of exporters: those of NVIDIA's GPU operator, and of the cluster itself.
+pub const NAMESPACES: [&str; 3] = ["gpu-operator", "nvidia-gpu-operator", "kube-system"];
 
 /// Labels that NVIDIA's GPU operator and the exporter's own chart set.
 const SELECTORS: [&str; 2] = ["app in (nvidia-dcgm-exporter, dcgm-exporter)", "app.kubernetes.io/name=dcgm-exporter"];
@@ -68,15 +72,20 @@ impl Endpoint {
     }
 }
 
+/// How exporters are found and reached.
+#[derive(Clone)]
+pub struct ExporterSource {
+    pub http: Http,
+    pub endpoint: Endpoint,
+    /// Namespaces whose pods are believed. Anyone may set an exporter's labels in a namespace of their own.
+    pub namespaces: Vec<String>,
+}
+
 /// The results of all exporters. Unknown: they could not be listed.
-pub async fn poll(
-    server: &Server,
-    http: &Http,
-    endpoint: &Endpoint,
-) -> Result<Lookup<Vec<ObservedExporter>>, CallError> {
-    let api: Api<Pod> = Api::all(server.client.clone());
+pub async fn poll(server: &Server, source: &ExporterSource) -> Result<Lookup<Vec<ObservedExporter>>, CallError> {
     let mut pods = BTreeMap::new();
-    for selector in SELECTORS {
+    for (namespace, selector) in source.namespaces.iter().flat_map(|name| SELECTORS.map(|selector| (name, selector))) {
+        let api: Api<Pod> = Api::namespaced(server.client.clone(), namespace);
         let listed = server.call(api.list(&ListParams::default().labels(selector))).await;
         match known_unless_forbidden(listed)? {
             Lookup::Known(listed) => {
@@ -88,7 +97,7 @@ pub async fn poll(
     let until = Instant::now() + POLL_TIMEOUT;
     let polled = stream::iter(pods.into_values())
         .map(|pod| async move {
-            let gpus = scrape(http, endpoint, &pod, until).await;
+            let gpus = scrape(source, &pod, until).await;
             ObservedExporter { gpus: gpus.map_or_else(Lookup::Unknown, Lookup::Known) }
         })
         // The order of the pods makes equal results compare as equal.
@@ -96,8 +105,12 @@ pub async fn poll(
     Ok(Lookup::Known(polled.collect().await))
 }
 
-async fn scrape(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> Result<Option<NodeGpus>, String> {
+async fn scrape(source: &ExporterSource, pod: &Pod, until: Instant) -> Result<Option<NodeGpus>, String> {
+    let ExporterSource { http, endpoint, .. } = source;
     let described = format!("pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+    if !is_of_daemon_set(pod) {
+        return Err(format!("{described} is ignored: no DaemonSet controls it"));
+    }
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
     if phase != "Running" || pod.metadata.deletion_timestamp.is_some() {
@@ -117,7 +130,15 @@ async fn scrape(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> 
     }
     let text = std::str::from_utf8(&answer.body)
         .map_err(|_| format!("parse prometheus metrics: the response of {url} is not UTF-8 text"))?;
-    Ok(dcgm::read(node, text))
+    dcgm::read(node, text).map_err(|error| format!("metrics endpoint {url}: {error}"))
+}
+
+/// Exporters run on every node. A pod that a user created for another purpose, or to report false GPUs, has another owner.
+fn is_of_daemon_set(pod: &Pod) -> bool {
+    let controls = |owner: &OwnerReference| {
+        owner.controller == Some(true) && owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/")
+    };
+    pod.owner_references().iter().any(controls)
 }
 
 #[cfg(test)]

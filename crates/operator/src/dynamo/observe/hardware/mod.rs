@@ -8,11 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, PartialObjectMeta};
-use steersman_plan::dynamo::hardware::{LABELS, ObservedHardware, ObservedNode};
+use kube::api::{Api, ListParams};
+use steersman_plan::dynamo::hardware::{LABELS, ObservedHardware, ObservedNode, is_gpu_resource};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::client::{CallError, Server};
-use steersman_runtime::http::Http;
 use steersman_runtime::rbac::Rule;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -21,10 +20,12 @@ use tokio_util::sync::CancellationToken;
 use self::schedule::DiscoverySchedule;
 use crate::polling::sleep_until;
 
-pub use exporters::{ENDPOINT, Endpoint};
+pub use exporters::{ENDPOINT, Endpoint, ExporterSource, NAMESPACES};
 
 const NETWORK_OPERATOR: &str = "nvidia-network-operator";
 const GPU_OPERATOR: &str = "gpu-operator";
+
+const NODES_PER_PAGE: u32 = 200;
 
 const NOT_POLLED: &str = "only a running operator polls exporters";
 const LABELS_DISABLED: &str = "--gpu-discovery is off";
@@ -36,8 +37,8 @@ pub fn rules() -> Vec<Rule> {
 
 #[derive(Clone)]
 pub struct Sources {
-    /// Client and URL of exporters. None: they are not polled.
-    pub exporters: Option<(Http, Endpoint)>,
+    /// None: exporters are not polled.
+    pub exporters: Option<ExporterSource>,
     /// Whether the labels of nodes are read.
     pub by_labels: bool,
 }
@@ -105,7 +106,7 @@ impl HardwareDiscovery {
 
 async fn discover(server: &Server, sources: &Sources) -> Result<ObservedHardware, CallError> {
     let exporters = match &sources.exporters {
-        Some((http, endpoint)) => exporters::poll(server, http, endpoint).await?,
+        Some(source) => exporters::poll(server, source).await?,
         None => Lookup::Unknown(NOT_POLLED.to_owned()),
     };
     let nodes = if sources.by_labels { nodes(server).await? } else { Lookup::Unknown(LABELS_DISABLED.to_owned()) };
@@ -128,16 +129,31 @@ async fn discover(server: &Server, sources: &Sources) -> Result<ObservedHardware
     Ok(hardware)
 }
 
+/// Reads the nodes in pages, because each has a long list of images that is not kept.
 async fn nodes(server: &Server) -> Result<Lookup<Vec<ObservedNode>>, CallError> {
     let api: Api<Node> = Api::all(server.client.clone());
-    let listed = server.call(api.list_metadata(&ListParams::default())).await;
-    known_unless_forbidden(listed.map(|listed| listed.items.iter().map(observed_node).collect()))
+    let mut params = ListParams::default().limit(NODES_PER_PAGE);
+    let mut nodes = Vec::new();
+    loop {
+        let page = match known_unless_forbidden(server.call(api.list(&params)).await)? {
+            Lookup::Known(page) => page,
+            Lookup::Unknown(why) => return Ok(Lookup::Unknown(why)),
+        };
+        nodes.extend(page.items.iter().map(observed_node));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(Lookup::Known(nodes)),
+        }
+    }
 }
 
-fn observed_node(node: &PartialObjectMeta<Node>) -> ObservedNode {
+fn observed_node(node: &Node) -> ObservedNode {
     let labels = node.labels();
     let known_labels = LABELS.iter().filter_map(|label| Some(((*label).to_owned(), labels.get(*label)?.clone())));
-    ObservedNode { name: node.name_any(), labels: known_labels.collect::<BTreeMap<_, _>>() }
+    let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
+    let gpus = capacity.into_iter().flatten().filter(|(name, _)| is_gpu_resource(name));
+    let gpus = gpus.filter_map(|(_, quantity)| quantity.0.parse::<i32>().ok()).fold(0, i32::saturating_add);
+    ObservedNode { name: node.name_any(), labels: known_labels.collect::<BTreeMap<_, _>>(), gpus }
 }
 
 async fn any_pod(server: &Server, namespace: &str, is: impl Fn(&str) -> bool) -> Result<bool, CallError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::PollTarget;
 use steersman_reconcile::NamespacedName;
-use steersman_runtime::http::{Http, HttpSettings, Inside};
+use steersman_runtime::http::{Http, HttpSettings, Inside, Reach};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -53,7 +53,7 @@ pub fn http(inside: Inside) -> Result<Http, rustls::Error> {
     Http::new(HttpSettings {
         connect: CONNECT_TIMEOUT,
         answer: RESPONSE_TIMEOUT,
-        inside: Some(inside),
+        reach: Reach::Inside(inside),
         ..HttpSettings::default()
     })
 }

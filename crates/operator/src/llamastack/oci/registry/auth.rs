@@ -37,6 +37,23 @@ pub fn challenge(headers: &HeaderMap) -> Result<Challenge, String> {
     }
 }
 
+/// Whether a realm may receive the credentials of a registry (host with port): it is the same host, or a host of the same
+/// domain, as `auth.docker.io` for `registry-1.docker.io`. The last two labels count as the domain.
+pub fn same_domain(realm: &Uri, registry: &str) -> bool {
+    let registry: Option<Uri> = registry.parse().ok();
+    let (Some(realm), Some(registry)) = (realm.host(), registry.as_ref().and_then(Uri::host)) else { return false };
+    let (realm, registry) = (realm.to_ascii_lowercase(), registry.to_ascii_lowercase());
+    realm == registry || domain(&realm).is_some_and(|of_realm| domain(&registry) == Some(of_realm))
+}
+
+/// The last two labels of a name. None: the host has one label, or is an address.
+fn domain(host: &str) -> Option<&str> {
+    let (rest, top) = host.trim_end_matches('.').rsplit_once('.')?;
+    let is_name = !host.starts_with('[') && top.starts_with(|first: char| first.is_ascii_alphabetic());
+    let start = rest.rfind('.').map_or(0, |dot| dot + 1);
+    host.get(start..).filter(|_| is_name)
+}
+
 /// Pairs of the form `key="value"`, separated by commas; quoted values may contain commas.
 fn parameters(text: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
@@ -122,6 +139,27 @@ mod tests {
         assert_eq!(challenged(&["Basic"]), Ok(Challenge::Basic));
         for wrong in [&[][..], &["Negotiate"], &["Bearer"], &["Bearer realm=\"/token\""]] {
             assert!(challenged(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_stay_in_the_registry_domain() {
+        for (realm, registry, same) in [
+            ("https://auth.docker.io/token", "registry-1.docker.io", true),
+            ("https://gitlab.com/jwt/auth", "registry.gitlab.com", true),
+            ("https://sso.redhat.com/auth", "registry.connect.redhat.com", true),
+            ("https://Quay.io/v2/auth", "quay.io", true),
+            ("https://quay.io:8443/v2/auth", "quay.io:443", true),
+            ("https://10.0.0.7/token", "10.0.0.7:5000", true),
+            ("https://registry/token", "registry:5000", true),
+            ("https://quay.io.evil.example/token", "quay.io", false),
+            ("https://evilquay.io/token", "quay.io", false),
+            ("https://quay.io@evil.example/token", "quay.io", false),
+            ("https://10.1.0.7/token", "10.0.0.7", false),
+            ("https://evil/token", "registry", false),
+            ("https://[fd00::1]/token", "[fd00::2]", false),
+        ] {
+            assert_eq!(same_domain(&realm.parse().unwrap(), registry), same, "{realm} for {registry}");
         }
     }
 

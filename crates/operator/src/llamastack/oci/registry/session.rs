@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use steersman_plan::oci::{ImageReference, Login};
-use steersman_runtime::http::{Http, HttpError, HttpRequest, HttpResponse};
+use steersman_runtime::http::{Http, HttpError, HttpRequest, HttpResponse, Network};
 
 use super::RegistryError;
 use super::auth::{self, Challenge};
@@ -79,22 +79,30 @@ impl<'a> Session<'a> {
                 let why = "Basic, but the pull secret has an identity token".to_owned();
                 return Err(RegistryError::Challenge { registry: self.reference.registry.clone(), why });
             }
-            (Challenge::Bearer { realm, service }, login) => self.token(&realm, service.as_deref(), login).await?,
+            (Challenge::Bearer { realm, .. }, Some(_)) if !auth::same_domain(&realm, self.reference.host()) => {
+                let host = realm.host().unwrap_or_default();
+                let why = format!("tokens come from {host}, and credentials are not sent to another domain");
+                return Err(RegistryError::Challenge { registry: self.reference.registry.clone(), why });
+            }
+            (Challenge::Bearer { realm, service }, login) => {
+                self.token(&realm, refused.network, service.as_deref(), login).await?
+            }
         };
         let new = shown.is_some() && shown != self.authorization;
         self.authorization = shown.or(self.authorization.take());
         Ok(new)
     }
 
-    /// Requests a token from the realm that the registry named.
+    /// Requests a token from the realm that the registry in `network` named.
     async fn token(
         &self,
         realm: &Uri,
+        network: Network,
         service: Option<&str>,
         login: Option<&Login>,
     ) -> Result<Option<HeaderValue>, RegistryError> {
         let repository = &self.reference.repository;
-        let mut ask = HttpRequest::get(realm.clone(), TOKEN_LIMIT);
+        let mut ask = HttpRequest { network, ..HttpRequest::get(realm.clone(), TOKEN_LIMIT) };
         match login {
             Some(Login::Identity(token)) => {
                 ask.method = Method::POST;
