@@ -14,7 +14,7 @@ use crate::meta::schema;
 /// Model to serve and settings of the profiling Job. v1beta1 has separate fields for most of `profilingConfig.config`.
 #[skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[kube(
     group = "nvidia.com",
     version = "v1alpha1",

@@ -15,7 +15,7 @@ use super::v1alpha2::rules;
 use crate::meta::schema;
 
 /// Server to run, number of replicas, and network access.
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(

@@ -13,7 +13,7 @@ use serde_with_macros::skip_serializing_none;
 use crate::meta::schema;
 
 /// Workload to scale, its bounds, its cost and its accelerators.
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(

@@ -83,11 +83,11 @@ pub fn redacted(text: &str) -> String {
 }
 
 fn cut(text: &str, longest: usize) -> String {
-    const MARK: &str = " … (cut; the rest is in the profiler's log)";
+    const SUFFIX: &str = " … (cut; the rest is in the profiler's log)";
     if text.chars().count() <= longest {
         return text.to_owned();
     }
-    text.chars().take(longest.saturating_sub(MARK.chars().count())).chain(MARK.chars()).collect()
+    text.chars().take(longest.saturating_sub(SUFFIX.chars().count())).chain(SUFFIX.chars()).collect()
 }
 
 #[cfg(test)]

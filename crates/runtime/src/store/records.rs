@@ -167,16 +167,17 @@ struct Records<R> {
     deleted: Deleted,
 }
 
-/// A list in progress. The bounds of the store hold for it, too.
+/// A list in progress. The size limits of the store apply to it, too.
 struct Incoming<R> {
     objects: Vec<(NamespacedName, R)>,
     bytes: usize,
     bytes_by_namespace: BTreeMap<String, usize>,
-    /// Objects that we wrote since the list began. The list may have older versions of them.
+    /// Objects that we wrote since the list began. The list may have older versions of them, which must not replace the
+    /// records.
     written: BTreeSet<NamespacedName>,
 }
 
-/// The records of one namespace. Names are not held twice: there may be a hundred thousand.
+/// The records of one namespace. The indexes share the names, because there may be a hundred thousand.
 struct Namespace<R> {
     by_name: BTreeMap<Arc<str>, R>,
     /// The names of the records of each owner.
@@ -227,7 +228,8 @@ impl<R: Record> Store<R> {
         Self { first_list_changes: true, ..Self::default() }
     }
 
-    /// Follows the objects for as long as it is polled. An object without a `record` is ignored.
+    /// Watches the objects, for as long as the future is polled. `record` extracts the record of an object; objects for
+    /// which it returns None are not stored. `changed` is called after each change of a record.
     pub async fn follow<K>(
         &self,
         api: Api<K>,

@@ -20,7 +20,7 @@ pub use status::{
 /// is created, and `autoApply` can be set to true in phase Ready.
 #[skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[kube(
     group = "nvidia.com",
     version = "v1beta1",

@@ -31,7 +31,7 @@ pub use workload::{Overrides, VolumeStorage, Workload};
 pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 
 /// Distribution to run, content of its configuration, and workload.
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(

@@ -228,7 +228,7 @@ fn observed_job(object: &DynamicObject) -> ObservedJob {
     };
     ObservedJob {
         owner: controller(object).map(|reference| reference.uid.clone()),
-        mark: object.annotations().get(names::ACCEPTED_SPEC).cloned(),
+        accepted_spec: object.annotations().get(names::ACCEPTED_SPEC).cloned(),
         state,
     }
 }
@@ -242,7 +242,7 @@ async fn job_pods(
 ) -> Result<Vec<ObservedPod>, CallError> {
     let of = NamespacedName::new(&place.namespace, names::profiling_job(&place.name));
     // The pods of an earlier operator's Job do not have the label of the watch.
-    if job.mark.is_none() {
+    if job.accepted_spec.is_none() {
         return watches.job_pods.fetch(server, &of).await;
     }
     let known = watches.job_pods.get(server, &of).await?;

@@ -53,7 +53,7 @@ impl PodStore {
         Ok(self.store.owned_by(of).into_iter().map(|record| record.pod).collect())
     }
 
-    /// The same as they are now: a watch may be behind that of others.
+    /// Reads the pods of one Job or graph from the API server, because the watch of pods may be behind that of Jobs or graphs.
     pub async fn fetch(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
         let api: Api<Pod> = Api::namespaced(server.client.clone(), &of.namespace);
         let wanted = ListParams::default().labels(&format!("{}={}", self.label, of.name));

@@ -266,15 +266,15 @@ mod tests {
                 controller.synced.get_or_init(|| ());
             }
             let is_published = |namespace: &str| controller.gauges.get(&NamespacedName::new(namespace, "v")).is_some();
-            let mark = |value: &str| {
-                let marked = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: value } } });
-                controller.fleet.put_namespace(&marked);
+            let annotate = |value: &str| {
+                let annotated = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: value } } });
+                controller.fleet.put_namespace(&annotated);
                 controller.on_trigger(Trigger::NamespaceChanged("n".to_owned()));
             };
             assert!(is_published("n") && is_published("other"));
-            mark("true");
+            annotate("true");
             assert!(!is_published("n") && is_published("other"), "synced: {synced}");
-            mark("false");
+            annotate("false");
             assert_eq!(is_published("n"), !synced, "after the sync, the next reconcile publishes it");
             assert!(is_published("other"));
         }

@@ -21,14 +21,14 @@ impl Record for ConfigMapRecord {}
 
 /// Labels and annotations of a namespace that the operator reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceMarks {
-    /// Its ConfigMaps apply even if it has no object.
+pub struct NamespaceRecord {
+    /// ConfigMaps of the namespace are read even if it has no VariantAutoscaling.
     pub enabled: bool,
-    /// The operator ignores all objects in it.
+    /// VariantAutoscalings of the namespace are not reconciled.
     pub excluded: bool,
 }
 
-impl Record for NamespaceMarks {}
+impl Record for NamespaceRecord {}
 
 pub struct ConfigMaps {
     /// Namespace of the settings for the whole fleet.
@@ -122,11 +122,11 @@ fn record(object: &DynamicObject) -> ConfigMapRecord {
 }
 
 /// `None` without labels and annotations of ours, so that most namespaces take no space.
-pub fn marks(object: &DynamicObject) -> Option<NamespaceMarks> {
+pub fn namespace_record(object: &DynamicObject) -> Option<NamespaceRecord> {
     let is = |value: Option<&String>| value.is_some_and(|value| value == "true");
-    let marks = NamespaceMarks {
+    let record = NamespaceRecord {
         enabled: is(object.labels().get(names::CONFIG_LABEL)),
         excluded: is(object.annotations().get(names::EXCLUDE_ANNOTATION)),
     };
-    (marks != NamespaceMarks::default()).then_some(marks)
+    (record != NamespaceRecord::default()).then_some(record)
 }

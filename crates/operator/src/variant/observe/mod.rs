@@ -34,7 +34,7 @@ use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::served::Optional;
 use steersman_runtime::store::{Change, Scope, Store};
 
-use self::config_maps::{ConfigMaps, NamespaceMarks};
+use self::config_maps::{ConfigMaps, NamespaceRecord};
 use self::scales::Scales;
 use self::targets::{TargetKind, TargetRecord};
 use self::variants::VariantRecord;
@@ -48,7 +48,7 @@ pub use triggers::Trigger;
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/va";
 
-/// CRD of LeaderWorkerSets. One replica is a group of pods.
+/// CRD of LeaderWorkerSets. One replica of a LeaderWorkerSet is a group of pods.
 pub const LEADER_WORKER_SETS: &str = "leaderworkersets.leaderworkerset.x-k8s.io";
 
 const LEADER_WORKER_SET_API: Optional = Optional { group: GROUPS, version: "v1", crd: LEADER_WORKER_SETS };
@@ -107,7 +107,7 @@ pub struct Fleet {
     groups: Store<TargetRecord>,
     pods: Store<Arc<FleetPod>>,
     pod_names: pods::NameCache,
-    namespaces: Store<NamespaceMarks>,
+    namespaces: Store<NamespaceRecord>,
     pub config_maps: ConfigMaps,
     scales: Scales,
     /// Objects whose status does not report yet that their namespace is excluded.
@@ -193,7 +193,9 @@ impl Fleet {
         self.pods.fill(server, api(&gvk_of::<Pod>()), &all, pod).await?;
         match &self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
-            Scope::Cluster => self.namespaces.fill(server, namespaces(server), &all, config_maps::marks).await?,
+            Scope::Cluster => {
+                self.namespaces.fill(server, namespaces(server), &all, config_maps::namespace_record).await?
+            }
         }
         let map = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
         let own = Api::namespaced_with(server.client.clone(), &self.config_maps.namespace, &map);
@@ -222,12 +224,12 @@ impl Fleet {
         match self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
             Scope::Cluster => {
-                let changed = |change: Change<NamespaceMarks>| {
-                    self.marks_changed(&change);
+                let changed = |change: Change<NamespaceRecord>| {
+                    self.namespace_changed(&change);
                     report(Trigger::NamespaceChanged(change.object.name));
                 };
                 let (api, kind, all) = (namespaces(server), Namespace::kind(&()), watcher::Config::default());
-                self.namespaces.follow(api, &kind, all, config_maps::marks, changed).await;
+                self.namespaces.follow(api, &kind, all, config_maps::namespace_record, changed).await;
             }
         }
     }
@@ -258,7 +260,7 @@ impl Fleet {
     }
 
     pub fn is_excluded(&self, namespace: &str) -> bool {
-        self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|marks| marks.excluded)
+        self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|record| record.excluded)
     }
 
     /// Reads the objects that we act on, in the order of namespace and name, without a copy.
@@ -280,7 +282,7 @@ impl Fleet {
     #[cfg(test)]
     pub fn put_namespace(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        self.namespaces.receive(watcher::Event::Apply(object), &config_maps::marks);
+        self.namespaces.receive(watcher::Event::Apply(object), &config_maps::namespace_record);
     }
 
     /// Namespaces whose own ConfigMaps are read.
@@ -291,8 +293,8 @@ impl Fleet {
                 local.insert(namespace.to_owned());
             }
         });
-        self.namespaces.each(|_, name, marks| {
-            if marks.enabled && !marks.excluded {
+        self.namespaces.each(|_, name, record| {
+            if record.enabled && !record.excluded {
                 local.insert(name.to_owned());
             }
         });

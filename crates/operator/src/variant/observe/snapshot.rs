@@ -158,7 +158,10 @@ async fn measure(
             let time_limit = prometheus.time_limit();
             match tokio::time::timeout(time_limit, query).await {
                 Ok(metrics) => return metrics,
-                Err(_) => MetricsError::QueryFailed(format!("the queries took longer than {} s", time_limit.as_secs())),
+                Err(_) => MetricsError::QueryFailed(format!(
+                    "the queries took longer than {} s; check whether Prometheus is overloaded",
+                    time_limit.as_secs()
+                )),
             }
         }
         Err(why) => MetricsError::NotConfigured(why),
@@ -188,9 +191,9 @@ mod tests {
         variants::variant(&serde_json::from_value(object).unwrap())
     }
 
-    fn marked(exclude: &str) -> Option<config_maps::NamespaceMarks> {
+    fn namespace_record(exclude: &str) -> Option<config_maps::NamespaceRecord> {
         let namespace = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: exclude } } });
-        config_maps::marks(&serde_json::from_value(namespace).unwrap())
+        config_maps::namespace_record(&serde_json::from_value(namespace).unwrap())
     }
 
     #[test]
@@ -209,9 +212,9 @@ mod tests {
         put("theirs");
         assert_eq!(is_current(), (false, false), "another operator acts on it");
         put("ours");
-        fleet.namespaces.put(namespace.clone(), marked("true"));
+        fleet.namespaces.put(namespace.clone(), namespace_record("true"));
         assert_eq!(is_current(), (false, false), "its namespace is excluded");
-        fleet.namespaces.put(namespace, marked("false"));
+        fleet.namespaces.put(namespace, namespace_record("false"));
         assert_eq!(is_current(), (true, true));
         let other = ObservedVersion { uid: "other".to_owned(), ..version.clone() };
         assert_eq!((fleet.is_current(&variant, &other), fleet.is_owned(&variant.key)), (false, true));

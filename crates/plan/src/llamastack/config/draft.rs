@@ -100,7 +100,7 @@ pub(super) fn take(map: &mut Map<String, Value>, key: &str) -> Map<String, Value
     }
 }
 
-/// The same for a list.
+/// Removes a list, to be put back later. Another kind of value counts as empty.
 pub(super) fn take_list(map: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     match map.remove(key) {
         Some(Value::Array(inner)) => inner,

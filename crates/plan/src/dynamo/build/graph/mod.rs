@@ -73,7 +73,7 @@ pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<Gene
     Ok(GeneratedGraph { graph, text, additional, skipped, pareto })
 }
 
-/// Gives the graph its name, its namespace and the mark of the request.
+/// Gives the graph its metadata and, if the request sets one, the version.
 fn ready(object: &ObservedObject, mut graph: JsonObject, name: &str) -> JsonObject {
     let found = match graph.remove("metadata") {
         Some(Value::Object(found)) => found,
@@ -87,8 +87,8 @@ fn ready(object: &ObservedObject, mut graph: JsonObject, name: &str) -> JsonObje
     graph
 }
 
-/// Metadata of a generated object, with the labels and the mark of its request. Of the found metadata only labels and
-/// annotations stay; the rest is the API server's.
+/// Metadata of a generated object, with the labels and the UID of its request. Of the metadata in the profiler's output,
+/// only labels and annotations stay.
 fn metadata(object: &ObservedObject, mut metadata: JsonObject, name: &str) -> JsonObject {
     metadata.retain(|key, value| ["labels", "annotations"].contains(&key.as_str()) && value.is_object());
     let labels = metadata.entry("labels").or_insert_with(|| json!({}));
@@ -164,10 +164,10 @@ fn annotated(object: &ObservedObject) -> Option<Map<String, Value>> {
 
 /// Whether Steersman generated the graph, and not an earlier operator.
 fn is_ours(object: &ObservedObject) -> bool {
-    let marked = |graph: &Map<String, Value>| {
+    let has_uid = |graph: &Map<String, Value>| {
         graph.get("metadata").is_some_and(|metadata| metadata["annotations"][REQUEST_UID].is_string())
     };
-    selected(object).is_some_and(marked) || annotated(object).is_some_and(|graph| marked(&graph))
+    selected(object).is_some_and(has_uid) || annotated(object).is_some_and(|graph| has_uid(&graph))
 }
 
 /// The name of the request's graph. Earlier operators wrote it to the status only once the graph existed; until then
