@@ -1,5 +1,8 @@
 //! Reads the body of a request within bounds of size and time; all bodies in memory count against one budget.
+//!
+//! A body counts once its bytes arrive: a client that only announces a large body, or sends none, takes nothing from others.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,25 +10,31 @@ use axum::body::Body;
 use axum::http::Request;
 use axum::http::header::CONTENT_LENGTH;
 use futures::StreamExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time;
+use steersman_runtime::serve::Peer;
+use tokio::time::{self, Instant};
 
-/// Largest body in bytes, and the assumed size of a body without a Content-Length: clients read lists in chunks of 500, here
-/// of objects of 64 KiB each.
+use super::budget::{FairBudget, Share};
+
+/// Largest body in bytes: clients read lists in chunks of 500, here of objects of 64 KiB each.
 pub const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 
-/// Bodies up to this size have a budget of their own, so that large ones, or announced ones, block only each other.
+/// Bodies up to this size have a budget of their own, so that large ones block only each other.
 const MAX_SMALL_BYTES: usize = 256 * 1024;
 
-/// Budget for all large bodies, in KiB: one of the largest. They are rare, and the allocator keeps their memory for long.
-const LARGE_BUDGET_KIB: u32 = (MAX_BODY_BYTES / 1024) as u32;
+/// Budget for all large bodies, and the part of one address, in KiB: two of the largest, and one.
+const LARGE_BUDGET_KIB: u32 = 2 * LARGE_PER_ADDRESS_KIB;
+const LARGE_PER_ADDRESS_KIB: u32 = (MAX_BODY_BYTES / 1024) as u32;
 
-/// Budget for all small bodies, in KiB.
+/// Budget for all small bodies, and the part of one address, in KiB.
 const SMALL_BUDGET_KIB: u32 = 32 * 1024;
+const SMALL_PER_ADDRESS_KIB: u32 = SMALL_BUDGET_KIB / 2;
 
-/// Longest wait for the budget, and for the body. API servers give up after 10 s, or 30 s for conversion.
+/// Longest wait for the budget. API servers give up after 10 s, or 30 s for conversion.
 const MAX_QUEUE_TIME: Duration = Duration::from_secs(8);
-const MAX_SENDING_TIME: Duration = Duration::from_secs(10);
+
+/// Time for a body of any size to arrive, and the rate at which a larger one must arrive: 11 s for the largest.
+const BASE_SENDING_TIME: Duration = Duration::from_secs(3);
+const MIN_BYTES_PER_SECOND: usize = 4 * 1024 * 1024;
 
 /// Bytes to search for the uid of the review: API servers write it before everything that is large.
 const HEAD_BYTES: usize = 4096;
@@ -33,20 +42,19 @@ const HEAD_BYTES: usize = 4096;
 /// Budget for all bodies in memory.
 #[derive(Clone, Debug)]
 pub struct BodyBudget {
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
-    room: Duration,
-    sending: Duration,
+    small: Arc<FairBudget>,
+    large: Arc<FairBudget>,
+    queue_time: Duration,
+    sending_time: Duration,
 }
 
 impl Default for BodyBudget {
     fn default() -> Self {
-        let budget = |kib: u32| Arc::new(Semaphore::new(kib as usize));
         Self {
-            small: budget(SMALL_BUDGET_KIB),
-            large: budget(LARGE_BUDGET_KIB),
-            room: MAX_QUEUE_TIME,
-            sending: MAX_SENDING_TIME,
+            small: Arc::new(FairBudget::new(SMALL_BUDGET_KIB, SMALL_PER_ADDRESS_KIB)),
+            large: Arc::new(FairBudget::new(LARGE_BUDGET_KIB, LARGE_PER_ADDRESS_KIB)),
+            queue_time: MAX_QUEUE_TIME,
+            sending_time: BASE_SENDING_TIME,
         }
     }
 }
@@ -55,7 +63,7 @@ impl Default for BodyBudget {
 #[derive(Debug)]
 pub struct BudgetedBody {
     pub bytes: Vec<u8>,
-    _room: OwnedSemaphorePermit,
+    _room: Option<Share>,
 }
 
 impl BudgetedBody {
@@ -74,7 +82,10 @@ pub enum BodyError {
     TooLarge { uid: String, limit: usize },
     #[error("this webhook is busy with other large reviews; try again")]
     Busy,
-    #[error("the review did not arrive within {} s", MAX_SENDING_TIME.as_secs())]
+    #[error(
+        "the review did not arrive in time: a body must arrive within {} s, plus one second for each {} MiB",
+        BASE_SENDING_TIME.as_secs(), MIN_BYTES_PER_SECOND / 1024 / 1024
+    )]
     TooSlow,
     #[error("the review did not arrive completely: {0}")]
     Broken(String),
@@ -101,43 +112,92 @@ impl BodyError {
 impl BodyBudget {
     /// Reads the body if it has at most `limit` bytes.
     pub async fn read(&self, request: Request<Body>, limit: usize) -> Result<BudgetedBody, BodyError> {
-        let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-        let expected = length.unwrap_or(limit).min(limit);
-        let room = self.room(expected).await?;
-        let reading = read(request.into_body(), length, limit);
-        let bytes = time::timeout(self.sending, reading).await.map_err(|_| BodyError::TooSlow)??;
-        Ok(BudgetedBody { bytes, _room: room })
-    }
-
-    async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, BodyError> {
-        let budget = if bytes <= MAX_SMALL_BYTES { &self.small } else { &self.large };
-        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(LARGE_BUDGET_KIB).clamp(1, LARGE_BUDGET_KIB);
-        let room = time::timeout(self.room, budget.clone().acquire_many_owned(kib)).await;
-        // The inner error cannot happen: the semaphore is never closed.
-        room.ok().and_then(Result::ok).ok_or(BodyError::Busy)
+        let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let announced: usize = announced.unwrap_or_default();
+        let mut room = Room::new(self, peer_address(&request));
+        let (mut bytes, mut stream) = (Vec::new(), request.into_body().into_data_stream());
+        let (mut seen, mut is_too_large, began) = (0usize, announced > limit, Instant::now());
+        loop {
+            let expected = announced.max(seen).min(limit);
+            let sending = self.sending_time + Duration::from_secs_f64(expected as f64 / MIN_BYTES_PER_SECOND as f64);
+            let deadline = began + room.queued + sending;
+            let next = time::timeout_at(deadline, stream.next()).await.map_err(|_| BodyError::TooSlow)?;
+            let Some(part) = next else { break };
+            let part = part.map_err(|error| BodyError::Broken(error.to_string()))?;
+            seen = seen.saturating_add(part.len());
+            is_too_large |= seen > limit;
+            // A body that is too large is read to its end, because a client that still sends reads no response; its head is
+            // kept for the uid.
+            if is_too_large {
+                room.release();
+                bytes.extend_from_slice(&part[..part.len().min(HEAD_BYTES)]);
+                bytes.truncate(HEAD_BYTES);
+                bytes.shrink_to_fit();
+                continue;
+            }
+            room.grow(seen, announced).await?;
+            bytes.extend_from_slice(&part);
+        }
+        if is_too_large {
+            return Err(BodyError::TooLarge { uid: uid(&bytes), limit });
+        }
+        Ok(BudgetedBody { bytes, _room: room.share })
     }
 }
 
-async fn read(body: Body, length: Option<usize>, limit: usize) -> Result<Vec<u8>, BodyError> {
-    let mut bytes = Vec::with_capacity(length.filter(|length| *length <= limit).unwrap_or_default());
-    let mut stream = body.into_data_stream();
-    let mut seen = 0usize;
-    while let Some(part) = stream.next().await {
-        let part = part.map_err(|error| BodyError::Broken(error.to_string()))?;
-        seen = seen.saturating_add(part.len());
-        let fits = length.unwrap_or_default() <= limit && seen <= limit;
-        // A body that is too large is read to its end, because a client that still sends reads no response; its head is kept
-        // for the uid.
-        if fits || bytes.len() < HEAD_BYTES {
-            bytes.extend_from_slice(&part);
-        } else if bytes.len() > HEAD_BYTES {
-            bytes = bytes[..HEAD_BYTES].to_vec();
+/// The address of the client. Only tests have requests without one.
+pub fn peer_address(request: &Request<Body>) -> IpAddr {
+    request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address)
+}
+
+/// The part of the budget that one body holds while it arrives.
+struct Room<'a> {
+    budget: &'a BodyBudget,
+    address: IpAddr,
+    share: Option<Share>,
+    kib: u32,
+    is_large: bool,
+    /// Time that was spent waiting for the budget, which is not the client's fault.
+    queued: Duration,
+}
+
+impl<'a> Room<'a> {
+    fn new(budget: &'a BodyBudget, address: IpAddr) -> Self {
+        Self { budget, address, share: None, kib: 0, is_large: false, queued: Duration::ZERO }
+    }
+
+    fn release(&mut self) {
+        (self.share, self.kib, self.is_large) = (None, 0, false);
+    }
+
+    /// Makes room for the bytes that have arrived. An announced size counts as a whole once the body is known to be of its
+    /// class, so that bodies of API servers do not wait for each other half-way.
+    async fn grow(&mut self, seen: usize, announced: usize) -> Result<(), BodyError> {
+        let is_large = seen > MAX_SMALL_BYTES;
+        let is_announced = announced >= seen && (is_large || announced <= MAX_SMALL_BYTES);
+        let kib = kibibytes(if is_announced { announced } else { seen });
+        if is_large == self.is_large && kib <= self.kib {
+            return Ok(());
         }
+        let moves = is_large && !self.is_large;
+        let budget = if is_large { &self.budget.large } else { &self.budget.small };
+        let missing = if moves { kib } else { kib - self.kib };
+        let began = Instant::now();
+        let left = self.budget.queue_time.saturating_sub(self.queued);
+        let more = time::timeout(left, budget.acquire(self.address, missing)).await;
+        self.queued += began.elapsed();
+        let more = more.ok().flatten().ok_or(BodyError::Busy)?;
+        match &mut self.share {
+            Some(share) if !moves => share.merge(more),
+            share => *share = Some(more),
+        }
+        (self.kib, self.is_large) = (kib, is_large);
+        Ok(())
     }
-    if length.unwrap_or(seen).max(seen) > limit {
-        return Err(BodyError::TooLarge { uid: uid(&bytes), limit });
-    }
-    Ok(bytes)
+}
+
+fn kibibytes(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(LARGE_PER_ADDRESS_KIB).clamp(1, LARGE_PER_ADDRESS_KIB)
 }
 
 /// The first value of a field `uid` near the beginning, if it has the form of one. After the first `metadata` it would be
@@ -193,24 +253,76 @@ mod tests {
         }
         let held = budget.read(sent(large.clone(), None), 20_000).await.unwrap();
         assert_eq!(held.bytes, large);
-        assert_eq!(budget.small.available_permits(), SMALL_BUDGET_KIB as usize - 20, "a body in memory counts");
+        assert_eq!(budget.small.free(), SMALL_BUDGET_KIB as usize - 20, "a body in memory counts");
         drop(held);
-        assert_eq!(budget.small.available_permits(), SMALL_BUDGET_KIB as usize);
+        assert_eq!(budget.small.free(), SMALL_BUDGET_KIB as usize);
+    }
+
+    /// A body that sends `parts` of 64 KiB each and then nothing.
+    fn stalled(parts: usize, length: Option<usize>) -> Request<Body> {
+        let parts = futures::stream::iter((0..parts).map(|_| Ok::<_, std::io::Error>(vec![b' '; 64 * 1024])));
+        let body = Body::from_stream(parts.chain(futures::stream::pending()));
+        let mut request = Request::builder();
+        if let Some(length) = length {
+            request = request.header(CONTENT_LENGTH, length);
+        }
+        request.body(body).unwrap()
+    }
+
+    fn from(address: [u8; 4], mut request: Request<Body>) -> Request<Body> {
+        request.extensions_mut().insert(Peer { address: address.into() });
+        request
     }
 
     #[tokio::test]
-    async fn full_budget_refuses_only_large_bodies() {
-        let budget = BodyBudget::default();
-        let moment = Duration::from_millis(10);
-        let hasty = BodyBudget { room: moment, sending: moment, ..budget.clone() };
-        let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
-        let slow = Request::builder().header(CONTENT_LENGTH, 100).body(never).unwrap();
-        assert_eq!(hasty.read(slow, 1000).await.unwrap_err(), BodyError::TooSlow);
-        let all = budget.large.clone().acquire_many_owned(LARGE_BUDGET_KIB).await.unwrap();
+    async fn stalled_body_takes_what_it_has_sent() {
+        let large = LARGE_BUDGET_KIB as usize;
+        for (parts, length, small_kib, large_kib) in [
+            (0, None, 0, 0),
+            (0, Some(MAX_BODY_BYTES), 0, 0),
+            (2, None, 128, 0),
+            (2, Some(MAX_BODY_BYTES), 128, 0),
+            (8, None, 0, 512),
+            (8, Some(1024 * 1024), 0, 1024),
+        ] {
+            let budget = BodyBudget::default();
+            let reading = budget.clone();
+            let reader = tokio::spawn(async move { reading.read(stalled(parts, length), MAX_BODY_BYTES).await });
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let taken = (SMALL_BUDGET_KIB as usize - budget.small.free(), large - budget.large.free());
+            assert_eq!(taken, (small_kib, large_kib), "{parts} parts, {length:?}");
+            reader.abort();
+            assert!(reader.await.is_err());
+            assert_eq!((budget.small.free(), budget.large.free()), (SMALL_BUDGET_KIB as usize, large));
+        }
+    }
+
+    #[tokio::test]
+    async fn slow_body_is_refused() {
+        let budget = BodyBudget { sending_time: Duration::from_millis(10), ..BodyBudget::default() };
+        for length in [None, Some(100), Some(300 * 1024)] {
+            assert_eq!(
+                budget.read(stalled(1, length), 1024 * 1024).await.unwrap_err(),
+                BodyError::TooSlow,
+                "{length:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn one_address_cannot_take_whole_budget() {
+        let budget = BodyBudget { queue_time: Duration::from_millis(10), ..BodyBudget::default() };
+        let (attacker, other) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        let largest = |length| sent(vec![b' '; MAX_BODY_BYTES], length);
+        let held = budget.read(from(attacker, largest(None)), MAX_BODY_BYTES).await.unwrap();
         let large = || sent(vec![b' '; MAX_SMALL_BYTES + 1], Some(MAX_SMALL_BYTES + 1));
-        assert_eq!(hasty.read(large(), MAX_BODY_BYTES).await.unwrap_err(), BodyError::Busy);
-        assert!(budget.read(sent(vec![b' '; MAX_SMALL_BYTES], Some(MAX_SMALL_BYTES)), MAX_BODY_BYTES).await.is_ok());
-        drop(all);
-        assert!(budget.read(large(), MAX_BODY_BYTES).await.is_ok());
+        assert_eq!(budget.read(from(attacker, large()), MAX_BODY_BYTES).await.unwrap_err(), BodyError::Busy);
+        let small = sent(vec![b' '; MAX_SMALL_BYTES], Some(MAX_SMALL_BYTES));
+        assert!(budget.read(from(attacker, small), MAX_BODY_BYTES).await.is_ok(), "small bodies have their own budget");
+        assert!(budget.read(from(other, largest(Some(MAX_BODY_BYTES))), MAX_BODY_BYTES).await.is_ok());
+        drop(held);
+        assert!(budget.read(from(attacker, large()), MAX_BODY_BYTES).await.is_ok());
     }
 }

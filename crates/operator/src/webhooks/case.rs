@@ -13,6 +13,12 @@ use steersman_reconcile::{FieldError, FieldNames, Message};
 
 use crate::webhooks::admission::Response;
 
+/// Most errors or warnings in one response. An object may have thousands, and nobody reads them all.
+const MAX_REPORTED: usize = 100;
+
+/// Longest error or warning in bytes: it may quote a value of the object.
+const MAX_MESSAGE_BYTES: usize = 2048;
+
 /// The new and the old object, both in the storage version.
 pub struct AdmissionCase {
     pub family: Family,
@@ -41,22 +47,34 @@ impl AdmissionCase {
         if !errors.is_empty() {
             return Response::deny(self.refusal(errors));
         }
-        let warnings = warnings.into_iter().map(|warning| warning.render(&self.names));
-        warnings.fold(Response::allow(), Response::warn)
+        let mut response = Response::allow();
+        let mut unreported = 0usize;
+        for warning in warnings {
+            if response.warnings.len() < MAX_REPORTED {
+                response = response.warn(shortened(warning.render(&self.names)));
+            } else {
+                unreported += 1;
+            }
+        }
+        if unreported > 0 { response.warn(more("warnings", unreported)) } else { response }
     }
 
     /// A refusal as API servers make it for schema errors: 422, with a cause for each field.
     fn refusal(&self, errors: &[FieldError]) -> Status {
         let metadata = &self.new["metadata"];
         let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
-        let texts: Vec<String> = errors.iter().map(|error| error.text().render(&self.names)).collect();
+        let (reported, rest) = errors.split_at(errors.len().min(MAX_REPORTED));
+        let mut texts: Vec<String> = reported.iter().map(|error| shortened(error.text().render(&self.names))).collect();
+        if !rest.is_empty() {
+            texts.push(more("errors", rest.len()));
+        }
         let text = match &texts[..] {
             [one] => one.clone(),
             several => format!("[{}]", several.join(", ")),
         };
-        let causes = errors.iter().map(|error| StatusCause {
+        let causes = reported.iter().map(|error| StatusCause {
             reason: error.cause.reason().to_owned(),
-            message: error.sentence().render(&self.names),
+            message: shortened(error.sentence().render(&self.names)),
             field: self.names.render(&error.path),
         });
         let (group, kind) = (self.family.group(), self.family.kind());
@@ -71,6 +89,19 @@ impl AdmissionCase {
         let message = format!("{kind}.{group} {name:?} is invalid: {text}");
         Status::failure(&message, reason::INVALID).with_code(422).with_details(details)
     }
+}
+
+fn more(what: &str, count: usize) -> String {
+    format!("{count} more {what} are not shown; `steersman validate` reports all")
+}
+
+/// Shortens a message to [`MAX_MESSAGE_BYTES`] at the boundary of a character.
+pub fn shortened(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        message.push_str(" ...");
+    }
+    message
 }
 
 /// The object in the storage version. API servers send new objects in the version of their author.
@@ -94,4 +125,42 @@ fn stored(family: Family, object: DynamicObject) -> Result<Value, Box<Response>>
         return Ok(value);
     }
     convert(value, &wanted).map(|converted| converted.object).map_err(|error| undecodable(&error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use steersman_reconcile::path;
+
+    use super::*;
+
+    fn case() -> AdmissionCase {
+        AdmissionCase {
+            family: Family::Llsd,
+            new: Value::Null,
+            old: None,
+            namespace: String::new(),
+            names: field_names(Family::Llsd, "v1alpha2"),
+        }
+    }
+
+    #[test]
+    fn response_is_bounded() {
+        let long = "é".repeat(MAX_MESSAGE_BYTES);
+        let error = FieldError::new(path!(spec.disabled), "Invalid", long.clone(), "Remove it.".to_owned());
+        let refused = case().response(&vec![error; 1000], []);
+        let admission_status = match refused.verdict {
+            crate::webhooks::admission::Verdict::Deny(status) => *status,
+            verdict => panic!("{verdict:?}"),
+        };
+        let causes = admission_status.details.unwrap().causes;
+        assert_eq!(causes.len(), MAX_REPORTED);
+        assert!(causes.iter().all(|cause| cause.message.len() <= MAX_MESSAGE_BYTES + 4));
+        assert!(admission_status.message.len() < (MAX_REPORTED + 1) * (MAX_MESSAGE_BYTES + 10));
+        assert!(admission_status.message.ends_with("900 more errors are not shown; `steersman validate` reports all]"));
+
+        let warning = Message::from(long);
+        let allowed = case().response(&[], std::iter::repeat_n(&warning, 1000));
+        assert_eq!(allowed.warnings.len(), MAX_REPORTED + 1);
+        assert_eq!(allowed.warnings[MAX_REPORTED], "900 more warnings are not shown; `steersman validate` reports all");
+    }
 }

@@ -6,10 +6,14 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
+use crate::webhooks::case::shortened;
 use crate::webhooks::conversion::ObjectRevision;
 
 /// Most entries, at eight bytes each. A full set is cleared, so that a line may be logged again.
 const MAX_REMEMBERED: usize = 10_000;
+
+/// Most fields in one line.
+const MAX_FIELDS: usize = 50;
 
 #[derive(Debug, Default)]
 pub struct Losses {
@@ -28,7 +32,8 @@ impl Losses {
             name = object.name,
             generation = object.generation,
             to,
-            lost = lost.join("; "),
+            lost = shortened(lost[..lost.len().min(MAX_FIELDS)].join("; ")),
+            fields = lost.len(),
             "the conversion drops fields that the version cannot represent"
         );
     }

@@ -6,6 +6,7 @@
 
 pub mod admission;
 mod body;
+mod budget;
 mod case;
 pub mod conversion;
 pub mod dynamo;
@@ -13,6 +14,7 @@ pub mod endpoint;
 pub mod llamastack;
 mod losses;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,6 @@ use axum::routing::post;
 use kube::core::response::reason;
 use steersman_api::Family;
 use steersman_runtime::telemetry::metrics::Metrics;
-use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -34,14 +35,26 @@ use tokio_util::sync::CancellationToken;
 use crate::dynamo::metrics::RequestMetrics;
 use admission::{Handlers, Route};
 use body::{BodyBudget, BodyError};
+use budget::{FairBudget, Share};
+use case::shortened;
 use conversion::Convert;
 use losses::Losses;
 
-/// Reviews processed at a time. They are CPU-bound: more would only share the processor.
-const MAX_CONCURRENT_REVIEWS: usize = 4;
+/// Reviews read or converted at a time, and those of one address. They are CPU-bound: more would only share the processor.
+const MAX_CONCURRENT_REVIEWS: u32 = 4;
+const MAX_REVIEWS_PER_ADDRESS: u32 = 3;
+
+/// Handlers of admission in progress, and those of one address. Most wait for other objects.
+const MAX_CONCURRENT_HANDLERS: u32 = 64;
+const MAX_HANDLERS_PER_ADDRESS: u32 = 48;
+
+/// Longest wait for one of these places.
+const MAX_QUEUE_TIME: Duration = Duration::from_secs(8);
 
 /// Longest time for a handler. API servers usually wait 10 s.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(8);
+
+const BUSY: &str = "this webhook is busy with other reviews; try again";
 
 const PANICKED: &str =
     "the webhook panicked, which is a defect of the operator; find \"panicked\" in the operator's log and report it";
@@ -73,7 +86,8 @@ struct WebhookContext {
     /// Counts refused DynamoGraphDeploymentRequests.
     requests: Arc<RequestMetrics>,
     budget: BodyBudget,
-    work: Arc<Semaphore>,
+    work: FairBudget,
+    handling: FairBudget,
     losses: Arc<Losses>,
     leaving: CancellationToken,
 }
@@ -87,9 +101,11 @@ pub fn routes(
     requests: Arc<RequestMetrics>,
     leaving: CancellationToken,
 ) -> Router {
-    let work = Arc::new(Semaphore::new(MAX_CONCURRENT_REVIEWS));
+    let work = FairBudget::new(MAX_CONCURRENT_REVIEWS, MAX_REVIEWS_PER_ADDRESS);
+    let handling = FairBudget::new(MAX_CONCURRENT_HANDLERS, MAX_HANDLERS_PER_ADDRESS);
     let (budget, losses) = (BodyBudget::default(), Arc::default());
-    let context = Arc::new(WebhookContext { convert, handlers, metrics, requests, budget, work, losses, leaving });
+    let context =
+        Arc::new(WebhookContext { convert, handlers, metrics, requests, budget, work, handling, losses, leaving });
     let missing = || async {
         (StatusCode::NOT_FOUND, "not found: this server has POST /convert, /validate/<family> and /mutate/<family>\n")
     };
@@ -110,17 +126,24 @@ async fn convert_review(State(context): State<Arc<WebhookContext>>, request: Req
 }
 
 async fn review_conversion(context: &WebhookContext, request: Request<Body>) -> (ReviewOutcome, Vec<u8>) {
+    let address = body::peer_address(&request);
     let held = match context.budget.read(request, body::MAX_BODY_BYTES).await {
         Ok(held) => Arc::new(held),
         Err(refused) => return unread(&refused, conversion::failure),
     };
-    let _turn = context.work.acquire().await;
+    let Some(turn) = place(&context.work, address).await else {
+        return busy("/convert", &held.uid(), conversion::failure);
+    };
     let (review, convert, losses) = (held.clone(), context.convert, context.losses.clone());
-    let work = spawn_blocking(move || conversion::answer(&review.bytes, &review.uid(), convert, &losses));
+    // The place belongs to the work, which goes on if the client leaves.
+    let work = spawn_blocking(move || {
+        let _turn = turn;
+        conversion::answer(&review.bytes, &review.uid(), convert, &losses)
+    });
     match work.await {
         Ok(Ok(text)) => (ReviewOutcome::Answered, text),
         Ok(Err((uid, failure))) => {
-            let message = failure.to_string();
+            let message = shortened(failure.to_string());
             tracing::warn!(webhook = "/convert", message, "cannot answer a review");
             (ReviewOutcome::Failed, conversion::failure(&uid, 400, reason::BAD_REQUEST, &message))
         }
@@ -151,6 +174,7 @@ async fn review_admission(
     label: &'static str,
     request: Request<Body>,
 ) -> (ReviewOutcome, Vec<u8>) {
+    let address = body::peer_address(&request);
     let held = match context.budget.read(request, admission::MAX_REVIEW_BYTES).await {
         Ok(held) => held,
         Err(refused) => return unread(&refused, admission::failure),
@@ -160,13 +184,15 @@ async fn review_admission(
         tracing::warn!(webhook = label, message, "cannot answer a review");
         (ReviewOutcome::Failed, admission::failure(uid, code, reason, message))
     };
-    let turn = context.work.acquire().await;
-    let reading = spawn_blocking(move || (admission::read(&held.bytes, &held.uid()), held)).await;
-    // A handler mostly waits for other objects. The body stays in memory until it is done, and so counts against the budget.
-    drop(turn);
-    let (request, _held) = match reading {
+    let Some(turn) = place(&context.work, address).await else { return busy(label, &uid, admission::failure) };
+    let reading = spawn_blocking(move || {
+        let _turn = turn;
+        (admission::read(&held.bytes, &held.uid()), held)
+    })
+    .await;
+    let (request, held) = match reading {
         Ok((Ok(request), held)) => (request, held),
-        Ok((Err((uid, failure)), _)) => return failed(&uid, 400, reason::BAD_REQUEST, &failure.to_string()),
+        Ok((Err((uid, failure)), _)) => return failed(&uid, 400, reason::BAD_REQUEST, &shortened(failure.to_string())),
         Err(error) => return panicked(label, error, &uid, admission::failure),
     };
     let uid = request.uid.clone();
@@ -178,8 +204,16 @@ async fn review_admission(
         );
         return failed(&uid, 404, reason::NOT_FOUND, &message);
     };
+    let Some(place) = place(&context.handling, address).await else {
+        return busy(label, &uid, admission::failure);
+    };
     // The handler has a task of its own, so that a panic ends there. The limit is outside: CPU-bound work cannot be interrupted.
-    match time::timeout(HANDLER_TIMEOUT, tokio::spawn(handler(request))).await {
+    // The body stays in memory until the handler is done, and so counts against the budget.
+    let handling = tokio::spawn(async move {
+        let _until_done = (place, held);
+        handler(request).await
+    });
+    match time::timeout(HANDLER_TIMEOUT, handling).await {
         Ok(Ok(answer)) => {
             let denied = matches!(answer.verdict, admission::Verdict::Deny(_));
             let outcome = if denied { ReviewOutcome::Denied } else { ReviewOutcome::Answered };
@@ -195,6 +229,15 @@ async fn review_admission(
         }
         Ok(Err(error)) => panicked(label, error, &uid, admission::failure),
     }
+}
+
+async fn place(budget: &FairBudget, address: IpAddr) -> Option<Share> {
+    time::timeout(MAX_QUEUE_TIME, budget.acquire(address, 1)).await.ok().flatten()
+}
+
+fn busy(webhook: &'static str, uid: &str, failure: RenderFailure) -> (ReviewOutcome, Vec<u8>) {
+    tracing::warn!(webhook, message = BUSY, "cannot answer a review");
+    (ReviewOutcome::Failed, failure(uid, 429, reason::TOO_MANY_REQUESTS, BUSY))
 }
 
 /// Renders a failed review from its uid, code, reason and message.

@@ -85,12 +85,8 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let resource = controller.api_resource();
     let writer = reflector::store::Writer::new(resource.clone());
     let store: Store<DynamicObject> = writer.as_reader();
-<<<<<<< HEAD
-    let changes =
-        watcher(scope.api(&server, &resource), watcher::Config::default().page_size(SMALL_PAGE)).default_backoff();
-=======
-    let changes = watch_with_relists(scope.api(&server, &resource), watcher::Config::default());
->>>>>>> h19-http
+    let config = watcher::Config::default().page_size(SMALL_PAGE);
+    let changes = watch_with_relists(scope.api(&server, &resource), config);
     // managedFields of the user's object are not used here, and are half of its size.
     let changes = changes.modify(|object: &mut DynamicObject| object.metadata.managed_fields = None).reflect(writer);
     let own = own_changes(changes, resource.clone());

@@ -1,7 +1,8 @@
-//! HTTP servers of the process. A server listens as soon as it is created, and bounds the size and duration of each
-//! request.
+//! HTTP servers of the process. A server listens as soon as it is created, and bounds its connections and the size and duration
+//! of each request.
 
 pub mod allowed_tokens;
+mod connections;
 pub mod health;
 pub mod scrape;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum_server::Handle;
+use axum_server::accept::DefaultAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use hyper_util::rt::TokioTimer;
 use rustls::ServerConfig;
@@ -19,8 +21,18 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::ResolvesServerCert;
 use tokio::task::JoinHandle;
 
-/// Time limit for the TLS handshake, and for the head of a request, counted from the end of the previous one.
+use connections::{ConnectionLimits, LimitedAcceptor};
+
+pub use connections::Peer;
+
+/// Most connections of a server. One API server has at most 600 requests in flight by default.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// Time limit for the TLS handshake, and for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time limit for a client to read a response. API servers give up after 30 s at the latest.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Idle timeout of servers whose clients reuse connections. Go clients keep theirs for 90 s. If we closed first, a
 /// request sent at that moment would be lost.
@@ -64,14 +76,32 @@ pub fn start(
     transport: Transport,
     routes: Router,
 ) -> Result<Serving, ServeError> {
+    let idle = if matches!(transport, Transport::Resolved(_)) { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
+    let limits =
+        ConnectionLimits { connections: MAX_CONNECTIONS, head: HEAD_TIMEOUT, idle, response: RESPONSE_TIMEOUT };
+    start_with(what, address, transport, routes, limits)
+}
+
+fn start_with(
+    what: &'static str,
+    address: SocketAddr,
+    transport: Transport,
+    routes: Router,
+    limits: ConnectionLimits,
+) -> Result<Serving, ServeError> {
     let not_listening = |cause| ServeError::NotListening { what, address, cause };
     let listener = TcpListener::bind(address).map_err(not_listening)?;
     listener.set_nonblocking(true).map_err(not_listening)?;
     let bound = listener.local_addr().map_err(not_listening)?;
     let handle = Handle::new();
     let mut server = axum_server::from_tcp(listener).map_err(not_listening)?.handle(handle.clone());
-    let patience = if matches!(transport, Transport::Resolved(_)) { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
-    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(MAX_HEAD_BYTES);
+    // Hyper's timeout for a head begins at the end of the previous request, and so is the one for idle connections.
+    server
+        .http_builder()
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle)
+        .max_buf_size(MAX_HEAD_BYTES);
     let service = routes.into_make_service();
     let config = match transport {
         Transport::Plain => None,
@@ -80,9 +110,13 @@ pub fn start(
     };
     let tls = config.is_some();
     let task = match config {
-        None => tokio::spawn(server.http1_only().serve(service)),
+        None => {
+            let acceptor = LimitedAcceptor::new(DefaultAcceptor, limits);
+            tokio::spawn(server.acceptor(acceptor).http1_only().serve(service))
+        }
         Some(config) => {
-            let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(config)).handshake_timeout(HEAD_TIMEOUT);
+            let tls = RustlsAcceptor::new(RustlsConfig::from_config(config)).handshake_timeout(limits.head);
+            let acceptor = LimitedAcceptor::new(tls, limits);
             tokio::spawn(server.acceptor(acceptor).http1_only().serve(service))
         }
     };

@@ -71,22 +71,12 @@ impl OperatorConfigWatch {
     /// Watches the ConfigMap. `changed` is called whenever the settings differ from before.
     pub async fn follow(&self, server: &Server, changed: impl Fn()) {
         self.synced.send_replace(false);
-<<<<<<< HEAD
         let mut watching = Watching::new("ConfigMap");
-        let mut changes = pin!(watcher::watch_object(self.config_maps(server), OPERATOR_CONFIG).default_backoff());
+        let maps = self.config_maps(server);
+        let mut changes = pin!(with_restarts(RELIST_INTERVAL, move || {
+            watcher::watch_object(maps.clone(), OPERATOR_CONFIG).default_backoff()
+        }));
         while let Some(change) = changes.next().await {
-=======
-        let watches = self.namespaces.iter().enumerate().map(|(index, namespace)| {
-            let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
-            let changes = with_restarts(RELIST_INTERVAL, move || {
-                watcher::watch_object(maps.clone(), OPERATOR_CONFIG).default_backoff()
-            });
-            changes.map(move |change| (index, change)).boxed()
-        });
-        let mut watching: Vec<Watching> = self.namespaces.iter().map(|_| Watching::new("ConfigMap")).collect();
-        let mut changes = pin!(stream::select_all(watches));
-        while let Some((index, change)) = changes.next().await {
->>>>>>> h19-http
             let forbidden =
                 change.as_ref().err().filter(|error| client::is_forbidden(error)).map(client::watch_error_cause);
             let found = match (watching.receive(change), forbidden) {

@@ -21,6 +21,7 @@ use steersman_reconcile::{Message, message};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::cpu_bound;
 use steersman_runtime::store::references::is_name;
+use tokio::sync::Semaphore;
 use tokio::time;
 
 use super::Rule;
@@ -29,8 +30,12 @@ use crate::webhooks::case::AdmissionCase;
 /// Most lookups for one request, more than a sensible object names.
 const MAX_LOOKUPS: usize = 64;
 
-/// Lookups in progress at a time.
+/// Lookups in progress at a time, for one request and for all.
 const CONCURRENCY: usize = 8;
+const MAX_CONCURRENT_LOOKUPS: usize = 32;
+
+/// Places of the lookups in progress. A lookup that finds none in time is reported like a slow one.
+static LOOKUPS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_LOOKUPS);
 
 /// Longest time for all lookups together. The webhook gives up at 8 s.
 const MAX_LOOKUP_TIME: Duration = Duration::from_secs(4);
@@ -55,10 +60,10 @@ pub struct LookupResults {
 pub async fn look_up(server: &Server, case: &AdmissionCase) -> LookupResults {
     let (config_namespace, added) = cpu_bound::run(|| (config_namespace(&case.new), added(case)));
     let config_namespace = config_namespace.filter(|namespace| *namespace != case.namespace);
-    let mut referenced: Vec<Reference> = Vec::new();
+    let (mut referenced, mut names): (Vec<Reference>, BTreeSet<ReferencedObject>) = Default::default();
     for reference in added {
         let reference = reference.with_config_namespace(config_namespace.as_deref());
-        if !referenced.iter().any(|known| known.named == reference.named) {
+        if names.insert(reference.named.clone()) {
             referenced.push(reference);
         }
     }
@@ -67,6 +72,7 @@ pub async fn look_up(server: &Server, case: &AdmissionCase) -> LookupResults {
     for reference in &referenced {
         let named = reference.named.clone();
         lookups.push(async move {
+            let _place = LOOKUPS.acquire().await;
             let found = find(server, &named, &case.namespace).await;
             (named, found)
         });
@@ -110,8 +116,10 @@ fn added(case: &AdmissionCase) -> Vec<Reference> {
         spec.map(|spec| references(&spec, namespace)).unwrap_or_default()
     };
     let before = old.as_ref().map(of).unwrap_or_default();
-    let known = |new: &Reference| before.iter().any(|old| old.named == new.named && old.keys == new.keys);
-    of(new).into_iter().filter(|reference| !known(reference)).collect()
+    let before: BTreeSet<(&ReferencedObject, &[String])> =
+        before.iter().map(|old| (&old.named, old.keys.as_slice())).collect();
+    let is_new = |new: &Reference| !before.contains(&(&new.named, new.keys.as_slice()));
+    of(new).into_iter().filter(is_new).collect()
 }
 
 fn config_namespace(object: &Value) -> Option<String> {
