@@ -47,7 +47,7 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_IMAGE", hide_env_values = true, value_name = "IMAGE")]
     operator_image: Option<String>,
     /// Namespace of the ConfigMaps with settings for all objects, such as llama-stack-operator-config; default: the namespace
-    /// of this operator, then the default namespace of the operator that defined the API
+    /// of this operator. Whoever may write ConfigMaps there configures the operator
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     config_namespace: Option<String>,
     /// Profiler image of DynamoGraphDeploymentRequests without spec.image; default: that of the Dynamo version which this
@@ -271,9 +271,8 @@ mod tests {
         let requests = RequestOptions { default_image: Some("planner:1".to_owned()), ..settings(&[]).requests() };
         assert_eq!(settings(&flags).requests(), requests);
         assert_eq!(installation(&["--operator-image", ""]).operator_image, None, "an empty image is none");
-        assert_eq!(given.config_namespaces("former"), ["there"]);
-        assert_eq!(installation(&["--namespace", "own"]).config_namespaces("former"), ["own", "former"]);
-        assert_eq!(installation(&["--namespace", "own"]).config_namespaces("own"), ["own"]);
+        assert_eq!(given.config_namespace(), "there");
+        assert_eq!(installation(&["--namespace", "own"]).config_namespace(), "own");
     }
 
     #[test]

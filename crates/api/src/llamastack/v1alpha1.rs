@@ -201,7 +201,7 @@ pub struct UserConfig {
     /// Name of the ConfigMap. An empty name means that there is none.
     pub config_map_name: String,
     /// Namespace of the ConfigMap. Default: the namespace of this object. A ConfigMap of another namespace is read only
-    /// if it has the label `llamastack.io/watch: "true"` or is in the operator's namespace.
+    /// if it has the label `steersman.dev/shared-with` with the name of this namespace, or with `All`.
     pub config_map_namespace: Option<String>,
 }
 
@@ -223,7 +223,7 @@ pub struct CaBundle {
     /// Name of the ConfigMap. An empty name means that there is none.
     pub config_map_name: String,
     /// Namespace of the ConfigMap. Default: the namespace of this object. A ConfigMap of another namespace is read only
-    /// if it has the label `llamastack.io/watch: "true"` or is in the operator's namespace.
+    /// if it has the label `steersman.dev/shared-with` with the name of this namespace, or with `All`.
     pub config_map_namespace: Option<String>,
     /// Keys with certificates, at most 50. Default: `ca-bundle.crt`.
     #[schemars(length(max = 50))]

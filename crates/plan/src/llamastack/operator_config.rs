@@ -15,8 +15,6 @@ use crate::oci::ImageReference;
 
 /// The name that the Go operator uses, so that its ConfigMap works unchanged.
 pub const NAME: &str = "llama-stack-operator-config";
-/// The Go operator's default namespace.
-pub const GO_OPERATOR_NAMESPACE: &str = "llama-stack-k8s-operator-system";
 
 const IMAGES: &str = "image-overrides";
 const FLAGS: &str = "featureFlags";

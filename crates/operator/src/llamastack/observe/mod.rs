@@ -99,7 +99,7 @@ pub async fn observe(
         None
     };
     let settings = settings.under((*watches.config.current(&context.server).await?).clone());
-    let lookup = watches.references.look_up(&context.server, &observed, settings.operator_namespace.as_deref()).await?;
+    let lookup = watches.references.look_up(&context.server, &observed).await?;
     // A cluster does not become OpenShift later: one lookup is enough.
     let any_user = *watches.any_user.get_or_try_init(|| references::any_user(&context.server)).await?;
     let place = NamespacedName::new(namespace.clone(), name.clone());

@@ -162,7 +162,8 @@ impl FleetController {
                 state.config = config;
                 (sources, findings)
             }
-            Err((namespace, cause)) => {
+            Err(cause) => {
+                let namespace = &self.fleet.config_maps.namespace;
                 let finding = Finding {
                     severity: Severity::Warning,
                     reason: "ConfigUnreadable",

@@ -1,6 +1,7 @@
 //! Stores the ConfigMaps with settings, and the labels and annotations of namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
@@ -30,8 +31,10 @@ pub struct NamespaceRecord {
 impl Record for NamespaceRecord {}
 
 pub struct ConfigMaps {
-    /// Namespaces of the operator's own ConfigMaps. The first that has one is used.
-    pub own: Vec<(String, Store<ConfigMapRecord>)>,
+    /// Namespace of the settings for the whole fleet.
+    pub namespace: String,
+    /// ConfigMaps of that namespace.
+    pub own: Store<ConfigMapRecord>,
     /// ConfigMaps of users' namespaces, by name.
     pub local: Vec<(String, Store<ConfigMapRecord>)>,
     environment: BTreeMap<String, String>,
@@ -39,13 +42,14 @@ pub struct ConfigMaps {
 }
 
 impl ConfigMaps {
-    pub fn new(namespaces: Vec<String>, environment: BTreeMap<String, String>, allow_http: bool) -> Self {
+    pub fn new(namespace: String, environment: BTreeMap<String, String>, allow_http: bool) -> Self {
         let mut local = names::saturation_maps(&environment);
         local.extend([names::ZERO_CAMEL, names::ZERO_SNAKE].map(ToOwned::to_owned));
         local.sort();
         local.dedup();
         Self {
-            own: namespaces.into_iter().map(|namespace| (namespace, Store::default())).collect(),
+            namespace,
+            own: Store::default(),
             local: local.into_iter().map(|name| (name, Store::default())).collect(),
             environment,
             allow_http,
@@ -62,34 +66,28 @@ impl ConfigMaps {
         known.then(|| record(object))
     }
 
-    /// `None` in the operator's own namespaces, which `own_map` covers.
+    /// `None` in the namespace of the fleet's settings, which `own_map` covers.
     pub fn local_map(&self, object: &DynamicObject) -> Option<ConfigMapRecord> {
-        let namespace = object.namespace().unwrap_or_default();
-        (!self.own.iter().any(|(own, _)| *own == namespace)).then(|| record(object))
+        (object.namespace().unwrap_or_default() != self.namespace).then(|| record(object))
     }
 
     pub async fn answered(&self) {
-        for (_, store) in &self.own {
-            store.answered().await;
-        }
+        self.own.answered().await;
         for (_, store) in &self.local {
             store.synced().await;
         }
     }
 
-    /// All settings. `local`: namespaces whose own ConfigMaps apply. The error names a namespace that may not be read,
-    /// and the cause.
-    pub fn sources(&self, local: BTreeSet<String>) -> Result<ConfigSources, (String, String)> {
-        let mut maps = BTreeMap::new();
-        for (at, (namespace, store)) in self.own.iter().enumerate() {
-            match store.sync_state() {
-                // A missing permission for the Go operator's namespace means that it is not to be read.
-                SyncState::Forbidden(cause) if at == 0 => return Err((namespace.clone(), cause)),
-                _ => store.each(|namespace, name, map| {
-                    maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
-                }),
-            }
+    /// All settings. `local`: namespaces whose own ConfigMaps apply. The error is the reason why the ConfigMaps of the fleet
+    /// may not be read.
+    pub fn sources(&self, local: BTreeSet<String>) -> Result<ConfigSources, String> {
+        if let SyncState::Forbidden(cause) = self.own.sync_state() {
+            return Err(cause);
         }
+        let mut maps = BTreeMap::new();
+        self.own.each(|namespace, name, map| {
+            maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
+        });
         for (_, store) in &self.local {
             store.each(|namespace, name, map| {
                 if local.contains(namespace) {
@@ -103,7 +101,7 @@ impl ConfigMaps {
     /// The settings of the environment alone.
     pub fn environment_only(&self) -> ConfigSources {
         ConfigSources {
-            namespaces: self.own.iter().map(|(namespace, _)| namespace.clone()).collect(),
+            namespace: self.namespace.clone(),
             environment: self.environment.clone(),
             allow_http: self.allow_http,
             ..ConfigSources::default()
@@ -111,7 +109,8 @@ impl ConfigMaps {
     }
 
     pub fn uid(&self, key: &NamespacedName) -> Option<String> {
-        self.own.iter().chain(&self.local).find_map(|(_, store)| Some(store.get(key)?.uid))
+        let local = self.local.iter().map(|(_, store)| store);
+        iter::once(&self.own).chain(local).find_map(|store| Some(store.get(key)?.uid))
     }
 }
 

@@ -48,9 +48,6 @@ pub use triggers::Trigger;
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/va";
 
-/// The namespace in which users of the Go operator have its ConfigMaps.
-const GO_OPERATOR_NAMESPACE: &str = "workload-variant-autoscaler-system";
-
 /// CRD of LeaderWorkerSets. One replica of a LeaderWorkerSet is a group of pods.
 pub const LEADER_WORKER_SETS: &str = "leaderworkersets.leaderworkerset.x-k8s.io";
 
@@ -132,7 +129,7 @@ impl Fleet {
             pod_names: pods::NameCache::default(),
             namespaces: Store::default(),
             config_maps: ConfigMaps::new(
-                installation.config_namespaces(GO_OPERATOR_NAMESPACE),
+                installation.config_namespace().to_owned(),
                 options.environment.clone(),
                 options.allow_http,
             ),
@@ -201,10 +198,8 @@ impl Fleet {
             }
         }
         let map = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
-        for (namespace, store) in &self.config_maps.own {
-            let api = Api::namespaced_with(server.client.clone(), namespace, &map);
-            store.fill(server, api, &all, |object| self.config_maps.own_map(object)).await?;
-        }
+        let own = Api::namespaced_with(server.client.clone(), &self.config_maps.namespace, &map);
+        self.config_maps.own.fill(server, own, &all, |object| self.config_maps.own_map(object)).await?;
         for (name, store) in &self.config_maps.local {
             let named = ListParams::default().fields(&format!("metadata.name={name}"));
             store
@@ -242,12 +237,10 @@ impl Fleet {
     async fn follow_config_maps(&self, server: &Server, report: &impl Fn(Trigger)) {
         let resource = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
         let kind = ConfigMap::kind(&());
-        let own = self.config_maps.own.iter().map(|(namespace, store)| {
-            let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &resource);
-            let record = |object: &DynamicObject| self.config_maps.own_map(object);
-            store.follow(api, &kind, watcher::Config::default(), record, |change| {
-                report(Trigger::ConfigMapChanged(change.object))
-            })
+        let api = Api::namespaced_with(server.client.clone(), &self.config_maps.namespace, &resource);
+        let record = |object: &DynamicObject| self.config_maps.own_map(object);
+        let own = self.config_maps.own.follow(api, &kind, watcher::Config::default(), record, |change| {
+            report(Trigger::ConfigMapChanged(change.object))
         });
         let local = self.config_maps.local.iter().map(|(name, store)| {
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -259,7 +252,7 @@ impl Fleet {
             };
             store.follow(self.scope.api(server, &resource), &kind, config, record, changed)
         });
-        tokio::join!(futures::future::join_all(own), futures::future::join_all(local));
+        tokio::join!(own, futures::future::join_all(local));
     }
 
     fn is_ours(&self, variant: &VariantRecord) -> bool {

@@ -13,7 +13,10 @@ use steersman_reconcile::{DecodeError, decode, message, path};
 use super::config::problem::reason;
 use super::config::{ANNOTATION, Base, FieldError, Input, Merge, Source, check, check_without_file, source};
 
-pub use references::{Reference, ReferenceKind, ReferenceState, ReferencedObject, missing, referenced_by, references};
+pub use references::{
+    ALL_NAMESPACES, Reference, ReferenceKind, ReferenceState, ReferencedObject, SHARED_WITH_LABEL, is_shared_with,
+    missing, referenced_by, references,
+};
 pub use unread::{unread, unread_problem};
 
 /// Facts besides the object.

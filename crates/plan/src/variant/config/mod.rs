@@ -33,8 +33,8 @@ pub type ConfigData = BTreeMap<String, String>;
 /// All sources of settings.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConfigSources {
-    /// Namespaces of the operator's own ConfigMaps. The first that has one is used.
-    pub namespaces: Vec<String>,
+    /// Namespace of the settings for the whole fleet.
+    pub namespace: String,
     /// By namespace and name.
     pub maps: BTreeMap<(String, String), ConfigData>,
     /// Namespaces whose own ConfigMaps apply: they have a `VariantAutoscaling` or the label, and are not excluded.
@@ -100,9 +100,7 @@ pub fn main_keys() -> impl Iterator<Item = &'static str> {
 pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<ConfigFinding>) {
     let mut findings = Vec::new();
     let empty = ConfigData::new();
-    let own = |candidates: &[String]| -> Option<(NamespacedName, &ConfigData)> {
-        seen.namespaces.iter().find_map(|namespace| found(seen, namespace, candidates))
-    };
+    let own = |candidates: &[String]| found(seen, &seen.namespace, candidates);
     let of = |map: &Option<(NamespacedName, &ConfigData)>| map.as_ref().map(|(name, _)| name.clone());
 
     let main = own(&names::main_maps(&seen.environment));
@@ -124,14 +122,11 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
         }
         // A removed address is not an invalid value: metrics are no longer wanted from there.
         Err(PrometheusConfigError { key, why }) => {
-            let map_namespace = main.as_ref().map(|(map, _)| &map.namespace);
-            let own = map_namespace
-                .or(seen.namespaces.first())
-                .map_or_else(|| "in Steersman's namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
             let remedy = format!(
-                "Set it to the address of Prometheus, which begins with https://, in ConfigMap {} {own}. Until then the load \
-                 is unknown and replicas stay as they are.",
-                main.as_ref().map_or(names::MAIN[0], |(map, _)| map.name.as_str())
+                "Set it to the address of Prometheus, which begins with https://, in ConfigMap {} in namespace {}. Until then \
+                 the load is unknown and replicas stay as they are.",
+                main.as_ref().map_or(names::MAIN[0], |(map, _)| map.name.as_str()),
+                seen.namespace
             );
             notes.absent(key, &why, &remedy);
             None
@@ -167,7 +162,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
     let mut local_zero = BTreeMap::new();
     let mut local_saturation = BTreeMap::new();
-    for namespace in seen.local.iter().filter(|namespace| !seen.namespaces.contains(namespace)) {
+    for namespace in seen.local.iter().filter(|namespace| **namespace != seen.namespace) {
         let last_zero = last.local_zero.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &zero_names) {
             let own = read_zero(Some(map), &last_zero, &mut findings);
@@ -202,7 +197,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
 /// Whether a finding applies to objects of the namespace. ConfigMaps of other users' namespaces do not.
 pub fn concerns(finding: &ConfigFinding, seen: &ConfigSources, namespace: &str) -> bool {
-    finding.config_map.as_ref().is_none_or(|map| map.namespace == namespace || seen.namespaces.contains(&map.namespace))
+    finding.config_map.as_ref().is_none_or(|map| map.namespace == namespace || map.namespace == seen.namespace)
 }
 
 fn found<'a>(

@@ -93,15 +93,16 @@ fn each_invalid_spec_yields_its_finding() {
             Blocker,
             "ConfigMapNotFound",
             "spec.overrideConfig.configMapName: failed to find overrideConfig ConfigMap \"mine\" in namespace \"b\"",
-            "Create it there with the label llamastack.io/watch=true, or reference another one.",
+            "Create it in namespace b with the label steersman.dev/shared-with=team-a, by which its owner lets objects of \
+             namespace team-a use it, or reference another one.",
         ),
         (
             server("tlsConfig: {caBundle: {configMapName: mine, configMapNamespace: b}}"),
             Blocker,
             "ConfigMapNotFound",
             "spec.networking.tls.caBundle.configMapName: failed to find caBundle ConfigMap \"mine\" in namespace \"b\"",
-            "Create it in namespace b, or reference another one. Outside the namespaces of this object and of \
-             Steersman it needs the label llamastack.io/watch=true.",
+            "Create it in namespace b with the label steersman.dev/shared-with=team-a, by which its owner lets objects of \
+             namespace team-a use it, or reference another one.",
         ),
         (
             server("autoscaling: {maxReplicas: 0}"),
