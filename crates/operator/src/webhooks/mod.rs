@@ -6,7 +6,7 @@
 
 pub mod admission;
 mod body;
-mod case;
+pub mod case;
 pub mod conversion;
 pub mod dynamo;
 pub mod endpoint;
