@@ -16,6 +16,7 @@ mod local_cluster;
 mod operator;
 mod progress;
 mod python;
+mod security;
 mod test;
 mod up;
 

@@ -36,7 +36,7 @@ impl TestStep {
     }
 }
 
-pub const STEPS: [TestStep; 13] = [
+pub const STEPS: [TestStep; 14] = [
     TestStep::new("format", "formatting of the code", format),
     TestStep::new("clippy", "lints", clippy),
     TestStep::new("deny", "dependencies: licences, sources, banned crates", deny),
@@ -56,6 +56,9 @@ pub const STEPS: [TestStep; 13] = [
     }),
     TestStep::concurrent("variant", "user scenarios of VariantAutoscalings", |session| {
         run_scenarios(session, "variant", MANY_THREADS)
+    }),
+    TestStep::on_cluster("hostile", "attacks of one tenant while another is served", |session| {
+        run_scenarios(session, "hostile", FEW_THREADS)
     }),
     TestStep::on_cluster(
         "commands",
