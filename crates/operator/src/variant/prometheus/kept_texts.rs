@@ -10,7 +10,7 @@ fn unreadable_files_keep_error_texts() {
     let path = folder.path().display().to_string();
     let base = Settings { base_url: "https://prom".to_owned(), ..Settings::default() };
     for (settings, text) in [
-        (Settings { ca_cert_path: Some(path.clone()), ..base.clone() }, "CA certificate"),
+        (Settings { ca: Some(CaCertificates::File(path.clone())), ..base.clone() }, "CA certificate"),
         (Settings { token_path: Some(path.clone()), ..base }, "bearer token"),
     ] {
         let error = Connection::new(&settings).unwrap().session().err();

@@ -100,8 +100,8 @@ fn invalid_spec_keeps_whole_message() {
             format!("model: m\nimage: {IMAGE}"),
             "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
              namespace, or set spec.hardware.{gpuSku,vramMb,numGpusPerNode} explicitly.",
-            " Cause: gpu operator is not installed gpu-operator; no nodes found in cluster. If spec.hardware.totalGpus is \
-             set as well, profiling needs no discovery.",
+            " Cause: gpu operator is not installed gpu-operator; no nodes found in cluster. Set \
+             spec.hardware.totalGpus as well: without it, profiling still waits for discovery.",
         ),
     ] {
         let env = TestEnv::after_settling(&spec);

@@ -226,8 +226,8 @@ fn fr_075_findings_keep_text_after_path() {
             starter(bundle),
             "spec.networking.tls.caBundle.configMapName: ",
             "failed to find caBundle ConfigMap \"ca\" in namespace \"certs\"",
-            " Create it in namespace certs, or reference another one. Outside the namespaces of this object and of \
-             Steersman it needs the label llamastack.io/watch=true.",
+            " Create it in namespace certs with the label steersman.dev/shared-with=team-a, by which its owner lets objects \
+             of namespace team-a use it, or reference another one.",
         ),
         (
             without_key(bundle),
