@@ -1,6 +1,8 @@
 //! Errors about files for Prometheus that stay word for word as in the workload variant autoscaler. The tests of
 //! `client` have the texts about missing and invalid files.
 
+use steersman_plan::variant::config::prometheus::CaCertificates;
+
 use super::*;
 
 #[test]
