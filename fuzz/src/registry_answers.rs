@@ -10,6 +10,9 @@ use steersman::llamastack::oci::registry::layer;
 use steersman_plan::llamastack::config::base::{LAYER_FILE_LIMIT, LayerFile, from_labels, layer_file};
 use steersman_plan::oci::is_digest;
 
+/// Longest message about an image, in bytes. It may quote a path of 1,024 bytes, of which each may be escaped.
+const MAX_MESSAGE_BYTES: usize = 8 * 1024;
+
 pub fn check(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind {
@@ -83,5 +86,5 @@ fn check_layer(blob: &[u8]) {
 }
 
 fn check_message(message: &str) {
-    assert!(message.len() <= crate::MAX_MESSAGE_BYTES, "a message of {} bytes", message.len());
+    assert!(message.len() <= MAX_MESSAGE_BYTES, "a message of {} bytes", message.len());
 }
