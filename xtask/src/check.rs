@@ -25,7 +25,7 @@ struct GeneratedFile {
     content: fn() -> Result<String>,
 }
 
-const FILES: [GeneratedFile; 10] = [
+const FILES: [GeneratedFile; 11] = [
     GeneratedFile {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
@@ -44,6 +44,7 @@ const FILES: [GeneratedFile; 10] = [
     GeneratedFile { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::llamastack()) },
     GeneratedFile { path: "docs/dynamo-fields.md", content: || Ok(crate::fields::dynamo()) },
     GeneratedFile { path: "docs/api-reference.md", content: api_reference::page },
+    GeneratedFile { path: "docs/security.md", content: crate::security::page },
     GeneratedFile { path: "CONTRIBUTING.md", content: || layers::contributing(&crate::root()) },
 ];
 

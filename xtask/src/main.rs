@@ -6,7 +6,9 @@ mod api_reference;
 mod bench;
 mod check;
 mod command;
+mod coverage;
 mod fields;
+mod fuzz;
 mod guard;
 mod layers;
 mod llamastack_real;
@@ -14,6 +16,7 @@ mod local_cluster;
 mod operator;
 mod progress;
 mod python;
+mod security;
 mod test;
 mod up;
 
@@ -40,6 +43,10 @@ enum Task {
     Up(up::Up),
     /// Run what CI runs: format, lints, dependencies, generated files, unit and property tests, suites on the local cluster
     Test(test::Test),
+    /// Run the fuzz targets of `fuzz/` for a longer time; `cargo xtask test --suite fuzz` runs each for seconds
+    Fuzz(fuzz::Fuzz),
+    /// Measure how many lines of the configuration engine are executed by tests; fails below 80 %
+    Coverage(coverage::Coverage),
     /// Run one benchmark, in release mode; it fails if a value exceeds its goal, except `variant`
     Bench(bench::Bench),
     /// Fail if a generated file is out of date, if code makes a decision by the text of a message, or if the sources exceed
@@ -53,7 +60,8 @@ fn main() -> ExitCode {
         return guard::run_as_keeper(words);
     }
     let arguments = Arguments::parse();
-    let guarded = matches!(arguments.command, Task::Up(_) | Task::Test(_) | Task::Bench(_));
+    let guarded =
+        matches!(arguments.command, Task::Up(_) | Task::Test(_) | Task::Fuzz(_) | Task::Coverage(_) | Task::Bench(_));
     let outcome = match (guarded, arguments.worker) {
         (true, false) => return guard::run_as_guard(),
         (true, true) => guard::watch_lifeline().and_then(|()| run(arguments.command)),
@@ -72,6 +80,8 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Up(up) => up.run(),
         Task::Test(test) => test.run(),
+        Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Coverage(coverage) => coverage.run(),
         Task::Bench(bench) => bench.run(),
         Task::Check(check) => check.run(),
     }
@@ -81,4 +91,10 @@ fn run(task: Task) -> Result<()> {
 fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_owned()
+}
+
+/// The folder in which cargo builds, unless a configuration file of cargo sets another one.
+fn target_folder() -> PathBuf {
+    let set = std::env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    set.map_or_else(|| root().join("target"), |folder| root().join(folder))
 }

@@ -16,6 +16,8 @@ use crate::progress::elapsed;
 use session::{Session, StepOutcome};
 use steps::{ON_DEMAND, STEPS, TestStep};
 
+pub use steps::test_command;
+
 #[derive(Args)]
 pub struct Test {
     /// Run only this step; may be given several times

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::session::Session;
 use crate::command::{cargo, run};
-use crate::{check, llamastack_real as real, local_cluster, python};
+use crate::{check, fuzz, llamastack_real as real, local_cluster, python};
 
 pub struct TestStep {
     /// Name of the step, and of its test binary if it has one.
@@ -36,12 +36,13 @@ impl TestStep {
     }
 }
 
-pub const STEPS: [TestStep; 12] = [
+pub const STEPS: [TestStep; 14] = [
     TestStep::new("format", "formatting of the code", format),
     TestStep::new("clippy", "lints", clippy),
     TestStep::new("deny", "dependencies: licences, sources, banned crates", deny),
     TestStep::new("drift", "generated files and other rules of `cargo xtask check`", |_| check::Check::default().run()),
     TestStep::new("unit", "unit and property tests", unit),
+    TestStep::new("fuzz", "a short run of every fuzz target", fuzz_targets),
     TestStep::new("llamastack-real", "generated configurations, checked by the real Llama Stack", llamastack_real),
     TestStep::on_cluster("cluster", "the local cluster itself", |session| session.run_suite("cluster", &[])),
     TestStep::on_cluster("operator", "the operator on the local cluster", |session| {
@@ -55,6 +56,9 @@ pub const STEPS: [TestStep; 12] = [
     }),
     TestStep::concurrent("variant", "user scenarios of VariantAutoscalings", |session| {
         run_scenarios(session, "variant", MANY_THREADS)
+    }),
+    TestStep::on_cluster("hostile", "attacks of one tenant while another is served", |session| {
+        run_scenarios(session, "hostile", FEW_THREADS)
     }),
     TestStep::on_cluster(
         "commands",
@@ -100,6 +104,13 @@ fn unit(session: &mut Session) -> Result<()> {
         command.args(["--test", pure]);
     }
     session.run_cargo_test(command)
+}
+
+fn fuzz_targets(session: &mut Session) -> Result<()> {
+    if !fuzz::has_compiler() {
+        return session.skip("fuzz", "libFuzzer needs a C++ compiler; install `c++`");
+    }
+    fuzz::short_run(&session.folder.join("fuzz"))
 }
 
 fn llamastack_real(session: &mut Session) -> Result<()> {

@@ -7,7 +7,7 @@
 pub mod admission;
 mod body;
 mod budget;
-mod case;
+pub mod case;
 pub mod conversion;
 pub mod dynamo;
 pub mod endpoint;

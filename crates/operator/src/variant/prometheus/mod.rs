@@ -8,11 +8,11 @@ mod kept_texts;
 mod pod_index;
 mod promql;
 mod query;
-mod response;
+pub mod response;
 mod results;
 mod samples;
 mod scrape;
-mod text_format;
+pub mod text_format;
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -99,6 +99,18 @@ fn invalid_digest_or_path_is_rejected() {
     }
 }
 
+/// The author of the image controls the length of a label, and a message becomes a condition.
+#[test]
+fn message_quotes_start_of_long_label() {
+    let long = "x".repeat(1 << 20);
+    let digest = labels(&[(LABEL_LAYER, &long), (LABEL_PATH, "config.yaml")]);
+    for labels in [digest, layer_labels(&long), layer_labels(&format!("../{long}"))] {
+        let message = layer_file(&labels).unwrap_err().to_string();
+        assert!(message.len() < 500 && message.contains("xxx"), "{} bytes", message.len());
+    }
+    assert!(layer_file(&layer_labels(&"x".repeat(1024))).unwrap().is_some());
+}
+
 #[test]
 fn oversized_configuration_is_rejected() {
     let config_of_length = |bytes: usize| format!("{CONFIG}# {}", "x".repeat(bytes - CONFIG.len() - 2));

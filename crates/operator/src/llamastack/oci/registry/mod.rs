@@ -1,8 +1,8 @@
 //! Reads the base configuration of an image from its registry, once for each digest.
 
-mod auth;
+pub mod auth;
 mod image;
-mod layer;
+pub mod layer;
 mod session;
 mod slots;
 

@@ -20,6 +20,11 @@ pub const LABEL_TEXT_LIMIT: usize = 50 * 1024;
 /// Maximum size of the file in a layer. The generated ConfigMap could not hold more.
 pub const LAYER_FILE_LIMIT: usize = 1024 * 1024;
 
+/// Longest path of a file in a layer, in bytes.
+const MAX_PATH_BYTES: usize = 1024;
+/// Most characters of a label that a message quotes. The author of the image controls the length of the label.
+const MAX_QUOTED_CHARS: usize = 200;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerFile {
     pub digest: String,
@@ -41,7 +46,9 @@ pub enum LabelError {
     HalfGiven { given: &'static str, missing: &'static str },
     #[error("label {LABEL_LAYER} is {digest:?}, which is not a digest like sha256:<64 hex digits>")]
     NotADigest { digest: String },
-    #[error("label {LABEL_PATH} is {path:?}, which is not the path of a file in a layer; use a path without `..`")]
+    #[error(
+        "label {LABEL_PATH} is {path:?}, which is not the path of a file in a layer; use a path without `..` of at most {MAX_PATH_BYTES} bytes"
+    )]
     NotAPath { path: String },
     #[error("cannot read {path:?} in layer {digest}: {why}")]
     Unreadable { digest: String, path: String, why: String },
@@ -58,7 +65,7 @@ pub fn layer_file(labels: &BTreeMap<String, String>) -> Result<Option<LayerFile>
     }
     match (given(labels, LABEL_LAYER), given(labels, LABEL_PATH)) {
         (None, None) => Ok(None),
-        (Some(digest), Some(_)) if !is_digest(digest) => Err(LabelError::NotADigest { digest: digest.to_owned() }),
+        (Some(digest), Some(_)) if !is_digest(digest) => Err(LabelError::NotADigest { digest: quoted(digest) }),
         (Some(digest), Some(path)) => Ok(Some(LayerFile { digest: digest.to_owned(), path: checked_path(path)? })),
         (Some(_), None) => Err(LabelError::HalfGiven { given: LABEL_LAYER, missing: LABEL_PATH }),
         (None, Some(_)) => Err(LabelError::HalfGiven { given: LABEL_PATH, missing: LABEL_LAYER }),
@@ -116,8 +123,12 @@ fn given<'a>(labels: &'a BTreeMap<String, String>, label: &str) -> Option<&'a st
 
 fn checked_path(path: &str) -> Result<String, LabelError> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    if parts.is_empty() || parts.contains(&"..") || path.ends_with('/') {
-        return Err(LabelError::NotAPath { path: path.to_owned() });
+    if parts.is_empty() || parts.contains(&"..") || path.ends_with('/') || path.len() > MAX_PATH_BYTES {
+        return Err(LabelError::NotAPath { path: quoted(path) });
     }
     Ok(parts.join("/"))
+}
+
+fn quoted(label: &str) -> String {
+    label.chars().take(MAX_QUOTED_CHARS).collect()
 }
