@@ -27,7 +27,9 @@ compares the objects that the operator writes with this page. A field without ef
 *Shown by* lists the objects that change. *Refused without* means that the API server or admission rejects an object that has the
 fields around this one and not the field itself. Condition `SpecAccepted` reports fields without effect, such as `telemetry` for
 servers since 0.3, storage fields of another type, fields of Kubernetes' types that are newer than this version, and the size of
-an existing claim. On OpenShift, a Route replaces the Ingress ([ADR 0009](adr/0009-routes.md)).
+an existing claim. The table lacks
+`resources.models[].embeddingDimension`, which is not in the schema. On OpenShift, a Route replaces the Ingress
+([ADR 0009](adr/0009-routes.md)).
 
 ";
 

@@ -7,10 +7,10 @@ use steersman_plan::llamastack::config::ANNOTATION;
 use crate::admission::WebhookConfiguration;
 use crate::webhooks::admission::Route;
 
-/// Objects reach the webhook in the storage version; the API server converts those of other versions (`matchPolicy:
-/// Equivalent`). New objects are sent in the version of their author, because the webhook converts them itself at less cost
-/// than a conversion review. Updates are not: the conditions compare specs, and a field of the storage version may be an
-/// annotation in another one.
+/// A webhook gets objects in the storage version; the API server converts those of other versions (`matchPolicy:
+/// Equivalent`). Exception: the validating webhook gets new objects in the version of their author, because it converts
+/// them itself at less cost than a conversion review. For updates this is not possible: the match conditions compare
+/// specs, and a field of the storage version may be an annotation in another version.
 pub(super) fn rules(of: WebhookConfiguration) -> Vec<RuleWithOperations> {
     let words = |texts: &[&str]| Some(texts.iter().map(ToString::to_string).collect::<Vec<_>>());
     let rule = |operation: &str, versions: &[&str]| RuleWithOperations {

@@ -187,7 +187,7 @@ fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
             Lookup::Unknown(error.clone())
         }
         Some(status) => Lookup::Known(status.allowed),
-        None => Lookup::Unknown("the API server did not answer the review".to_owned()),
+        None => Lookup::Unknown("the API server's answer to the access review has no status".to_owned()),
     }
 }
 

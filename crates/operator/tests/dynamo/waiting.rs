@@ -65,7 +65,8 @@ async fn missing_token_is_reported_without_blocking() {
     ns.wait_for_phase("Profiling").await;
     let output = ns.kubectl_output("token-missing");
     output.assert_status("Profiling", "Profiling", &[], &[]);
-    let message = format!("There is no Secret hf-token-secret in namespace {}. Create it with key HF_TOKEN", ns.name());
+    let message =
+        format!("There is no Secret hf-token-secret in namespace {}. Create the Secret with key HF_TOKEN", ns.name());
     assert!(output.description.contains(&message), "{}", output.description);
     let token = "hf_a-secret-that-nobody-reads";
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "hf-token-secret" },

@@ -126,7 +126,7 @@ fn config_map(snapshot: &Snapshot, alpha: &AlphaFields) -> Option<Obstacle> {
         missing_obstacle(
             reported::about("ConfigMapNotFound", "ConfigMap", name),
             format!("ConfigMap {name} with key {key} not found in namespace {}", snapshot.object.namespace),
-            "Create it with this key, or remove the annotation nvidia.com/dgdr-config-map-ref \
+            "Create the ConfigMap with this key, or remove the annotation nvidia.com/dgdr-config-map-ref \
              (spec.profilingConfig.configMapRef in v1alpha1).",
         )
     })
@@ -150,7 +150,8 @@ fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
         missing_obstacle(
             reported::about("ClusterRoleNotFound", "ClusterRole", role),
             format!("cluster role {role:?} does not exist: ensure it is created by Helm before deploying components"),
-            "Create it; deploy/rbac.yaml contains the default one. Profiling starts once it exists.",
+            "Create the cluster role; deploy/rbac.yaml contains the default one. Profiling starts once the \
+             cluster role exists.",
         )
     })
 }
@@ -194,7 +195,10 @@ fn no_token(snapshot: &Snapshot) -> Option<Finding> {
         Finding::info(
             "TokenSecretMissing",
             format!("There is no Secret {} in namespace {}.", names::TOKEN_SECRET, snapshot.object.namespace),
-            format!("Create it with key {} if the model cannot be downloaded without a token.", names::TOKEN_KEY),
+            format!(
+                "Create the Secret with key {} if the model cannot be downloaded without a token.",
+                names::TOKEN_KEY
+            ),
         )
     })
 }

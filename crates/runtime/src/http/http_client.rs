@@ -98,7 +98,8 @@ pub enum HttpError {
     #[error("{host} refuses connections")]
     Refused { host: String },
     #[error(
-        "the certificate of {host} is not trusted ({cause}); add its CA to the certificates that the operator trusts"
+        "the certificate of {host} is not trusted ({cause}); set the environment variable SSL_CERT_FILE of the operator to \
+         a file with all CAs that it needs, including the CA of {host}"
     )]
     NotTrusted { host: String, cause: String },
     #[error("{host} did not respond within {limit:?}")]

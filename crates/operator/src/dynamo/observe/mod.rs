@@ -95,7 +95,7 @@ pub async fn observe(
         output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(observed_output);
     }
     let needs = cpu_bound::run(|| needs(&observed, job.as_ref(), output.as_ref()));
-    // References are registered before anything else is read: a change in the meantime then causes the next reconcile.
+    // References are registered before they are read: a change in the meantime then causes the next reconcile.
     let references = observe_references(server, watches, &observed, &place, &needs).await?;
     let graph_place = needs.graph.clone().map(|graph| NamespacedName::new(namespace.clone(), graph));
     let found = match &graph_place {

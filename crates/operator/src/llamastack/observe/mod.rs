@@ -48,7 +48,7 @@ pub const MANAGER: &str = "steersman/llamastack";
 /// Label of the children, which the Go operator set as well.
 const CHILDREN: &str = "app.kubernetes.io/managed-by=llama-stack-operator";
 
-/// The version with fields that the storage version does not have.
+/// Objects are converted to this version to read the fields that the storage version keeps in an annotation.
 const V1ALPHA1: &str = "v1alpha1";
 
 pub fn children() -> Vec<Watched> {

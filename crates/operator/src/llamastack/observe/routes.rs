@@ -47,7 +47,8 @@ pub fn rules() -> Vec<Rule> {
 
 #[derive(Clone)]
 enum RouteApi {
-    /// It is not known yet whether there are Routes, or their first list is not complete.
+    /// It is not known yet whether the cluster has Routes, or their first list is not complete. Reconciles of exposed
+    /// objects wait until it is, for at most [`MAX_WAIT`].
     Unknown,
     NotServed,
     Served(Arc<Cache>),

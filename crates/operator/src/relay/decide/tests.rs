@@ -138,7 +138,7 @@ fn status_of_earlier_profiler_is_ignored() {
     assert_eq!(decide_with(&old, &life(None, true), 0, false), none);
     assert!(
         decide_with(&old, &life(None, false), 0, false).data.is_some(),
-        "in a folder of the pod's own nothing is old"
+        "a folder that only this pod uses has no files of an earlier profiler"
     );
     assert!(decide_with(&new, &life(None, true), 0, false).data.is_some());
     assert_eq!(decide_with(&new, &ProfilerState::Unknown, 0, false), none);

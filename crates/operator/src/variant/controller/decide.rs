@@ -20,7 +20,10 @@ pub async fn decide(observed: &Arc<ObservedFleet>, plan: fn(&FleetSnapshot) -> F
     });
     let decided = decided.await.ok().flatten();
     if decided.is_none() {
-        tracing::error!("planning the fleet panicked; nothing is changed");
+        tracing::error!(
+            "planning the fleet panicked; no number of replicas is changed. This is a defect of Steersman: report it with \
+             the panic above"
+        );
     }
     decided
 }
@@ -47,7 +50,12 @@ fn plan_without_defective(snapshot: &FleetSnapshot, plan: fn(&FleetSnapshot) -> 
     };
     let defective: BTreeSet<NamespacedName> = models.into_iter().filter(|one| attempt(&alone(one)).is_none()).collect();
     for NamespacedName { namespace, name } in &defective {
-        tracing::error!(namespace, model = name, "planning the model panicked; it keeps its last decision");
+        tracing::error!(
+            namespace,
+            model = name,
+            "planning the model panicked; the model keeps its last decision. This is a defect of Steersman: report it with \
+             the panic above"
+        );
     }
     attempt(&FleetSnapshot { defective, ..snapshot.clone() })
 }

@@ -38,11 +38,12 @@ impl MetricsSource {
             severity: Severity::Warning,
             reason: "ConfigValueInvalid",
             message: format!("The PROMETHEUS_* settings cannot be used: {why}."),
-            remedy: "Correct them where PROMETHEUS_BASE_URL is set: in Steersman's environment, or else in the main \
-                     ConfigMap (in Steersman's namespace; by default its name ends with \
+            remedy:
+                "Correct these settings where PROMETHEUS_BASE_URL is set: in Steersman's environment, or else in the \
+                     main ConfigMap (in Steersman's namespace; by default its name ends with \
                      variantautoscaling-config). Until then the last valid settings are used; if there are none, the \
                      load is unknown and replicas stay as they are."
-                .to_owned(),
+                    .to_owned(),
         })
     }
 

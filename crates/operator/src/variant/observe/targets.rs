@@ -47,7 +47,7 @@ impl TargetKind {
     }
 }
 
-/// Says how to correct a kind without a group.
+/// Says how to correct a reference without `apiVersion` whose kind is not one of the three known ones.
 fn missing_group(kind: &str) -> String {
     let watched = [DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET];
     match watched.into_iter().find(|known| known.eq_ignore_ascii_case(kind)) {

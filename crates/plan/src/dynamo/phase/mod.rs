@@ -289,12 +289,12 @@ pub(super) fn failure_detail(object: &ObservedObject, type_: &str, reason: &str,
             format!("{whose}: kubectl logs -n {namespace} job/{job} -c {container}. {NOT_RETRIED}")
         }
         (SPEC_GENERATED, _) => format!(
-            "The profiler's output is in ConfigMap {}. Delete this DGDR and create a new one to profile again.",
+            "See the profiler's output in ConfigMap {}. To profile again, delete this DGDR and create a new one.",
             names::output(name)
         ),
-        (DEPLOYMENT, "DeploymentRejected") => "The generated graph is in status.profilingResults.selectedConfig. \
-                                               Create it yourself, or create a new DGDR that corrects it with \
-                                               spec.overrides.dgd."
+        (DEPLOYMENT, "DeploymentRejected") => "The rejected graph is in status.profilingResults.selectedConfig. \
+                                               Create a corrected graph yourself, or a new DGDR that corrects the \
+                                               graph with spec.overrides.dgd."
             .to_owned(),
         _ => return format!("{reason}: {message}"),
     };

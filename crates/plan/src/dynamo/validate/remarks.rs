@@ -92,7 +92,7 @@ fn two_loads(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
             path!(spec.workload),
             PROFILER_WILL_REFUSE,
             "Only one of 'concurrency' or 'requestRate' can be provided, not both.",
-            "Remove one of them, or the profiler ends with this error.",
+            "Remove one of the two fields, or the profiler ends with this error.",
         )
     })
 }
@@ -180,8 +180,8 @@ fn unreadable_annotations(alpha: &AlphaFields) -> Option<FieldError> {
 fn ignored_overrides(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
     let wanted = spec.overrides.as_ref()?.profiling_job.as_ref()?;
     let ignored = profile_job::overrides::ignored(wanted);
-    let remedy =
-        "Remove them; deadlines, placement, volumes, security and the environment of container profiler can be set.";
+    let remedy = "Remove these fields; deadlines, placement, volumes, security and the environment of container profiler \
+                  can be set.";
     let copier = profile_job::overrides::has_sidecar_image(wanted)
         .then_some(" Container output-copier runs the operator's own image, which --operator-image sets.");
     (!ignored.is_empty()).then(|| {
@@ -202,8 +202,8 @@ fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErro
         path!(spec.overrides.dgd),
         PROFILER_WILL_REFUSE,
         format!("{unknown}. A profiler that merges by the schema of graphs ends with this error."),
-        "Correct its name, or move it: fields of pods belong in podTemplate of a component (v1beta1) or in \
-         extraPodSpec of a service (v1alpha1).",
+        "Correct the name of the field, or move the field: fields of pods belong in podTemplate of a component (v1beta1) \
+         or in extraPodSpec of a service (v1alpha1).",
     ))
 }
 

@@ -76,7 +76,7 @@ pub fn no_version(spec: &RequestSpec, default: Option<&str>) -> Option<FieldErro
         let mut error = required(
             path!(spec.runtimeVersionOverride),
             message!["is required when ", path!(spec.image), " has no parseable semantic-version tag"],
-            format!("Set it to the version of Dynamo in {image}, such as {}.", super::DYNAMO_VERSION),
+            format!("Set the field to the version of Dynamo in {image}, such as {}.", super::DYNAMO_VERSION),
         );
         error.reason = "RuntimeVersionUnknown";
         error
@@ -106,7 +106,7 @@ pub fn no_image(spec: &RequestSpec, default: Option<&str>) -> Option<FieldError>
         required(
             image.clone(),
             message![&image, " is required"],
-            "Set it, or start the operator with --dgdr-default-image to have one for all requests.",
+            "Set the image, or start the operator with --dgdr-default-image to have one for all requests.",
         )
         .stated_as(message![
             &image,

@@ -121,7 +121,7 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
         let der = STANDARD.decode(packed).ok().filter(|der| is_certificate(der)).ok_or_else(|| {
             let message =
                 format!("failed to parse X.509 certificate from key '{key}': certificate {}", found.len() + 1);
-            invalid_bundle(message, "Replace it in the ConfigMap with a PEM certificate.")
+            invalid_bundle(message, "Replace this certificate in the ConfigMap with a valid PEM certificate.")
         })?;
         let encoded = STANDARD.encode(&der);
         let lines: Vec<&str> =

@@ -35,7 +35,7 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
     ];
     for (section, _, rule) in sections.into_iter().filter(|(_, there, _)| *there && spec.override_config.is_some()) {
         let message = format!("{section} and overrideConfig are mutually exclusive");
-        let remedy = "Remove one of them. The ConfigMap of overrideConfig is used unchanged.";
+        let remedy = "Remove one of the two fields. The ConfigMap of overrideConfig is used unchanged.";
         errors.push(error(path!(spec).field(section), &message, remedy, rule));
     }
     let workload = spec.workload.as_ref();
@@ -54,7 +54,7 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
     let networking = spec.networking.as_ref();
     // The plan reads a port of 0 as unset; it is refused all the same.
     if let Some(port) = networking.and_then(|networking| networking.port).filter(|port| !(1..=65_535).contains(port)) {
-        let remedy = "Use a number from 1024 to 65535, or remove it to use 8321.";
+        let remedy = "Set the port to a number from 1024 to 65535, or remove the field to use 8321.";
         let message = format!("{port} is not a valid port");
         errors.push(FieldError::new(path!(spec.networking.port), reason::INVALID, message, remedy));
     }
@@ -63,7 +63,7 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
         errors.push(error(
             path!(spec.networking.tls.secretName),
             "secretName is required when TLS is enabled",
-            "Set it to the name of a Secret of type kubernetes.io/tls in the namespace of this object.",
+            "Set secretName to the name of a Secret of type kubernetes.io/tls in the namespace of this object.",
             rules::TLS_NEEDS_SECRET,
         ));
     }

@@ -38,7 +38,8 @@ impl Merge {
                 path!(metadata.annotations).key(ANNOTATION),
                 reason::INVALID,
                 format!("unknown merge mode {other:?}"),
-                "Set it to overlay (by provider id) or replace (by API), or remove it for overlay.",
+                "Set the annotation to overlay (by provider id) or replace (by API), or remove the annotation for \
+                 overlay.",
             )),
         }
     }

@@ -76,7 +76,7 @@ fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, pat
             format!("Add an id, such as {}-1.", ids::of(provider)),
         ),
         _ if ids::of(provider).is_empty() => {
-            ("provider", "provider must not be empty", "Set it to a kind of provider, such as vllm.".to_owned())
+            ("provider", "provider must not be empty", "Set provider to a kind of provider, such as vllm.".to_owned())
         }
         _ => return true,
     };

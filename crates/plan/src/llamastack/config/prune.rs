@@ -33,7 +33,7 @@ pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
     if draft.base.is_none() || !draft.server.since(0, 4) || !draft.server.before(0, 8) {
         return;
     }
-    // Each round removes at least one provider, so the loop ends.
+    // Each round but the last removes a provider, so the loop ends.
     while round(draft, entries) {}
 }
 

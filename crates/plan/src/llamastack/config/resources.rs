@@ -61,7 +61,7 @@ fn models(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
             draft.refuse(path.field(*field), message, "Give it a value or remove it.");
         }
         if model.name.is_empty() {
-            let remedy = "Set it to the name that the provider uses for the model.";
+            let remedy = "Set name to the name that the provider uses for the model.";
             draft.refuse(path.field("name"), "name must not be empty", remedy);
         }
         if !MODEL_TYPES.contains(&model_type) {

@@ -131,8 +131,8 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
         // A removed address is not an invalid value: metrics are no longer wanted from there.
         Err(PrometheusConfigError { key, why }) => {
             let remedy = format!(
-                "Set it to the address of Prometheus, which begins with https://, in ConfigMap {} in namespace {}. Until then \
-                 the load is unknown and replicas stay as they are.",
+                "Set PROMETHEUS_BASE_URL to the address of Prometheus, which begins with https://, in ConfigMap {} in \
+                 namespace {}. Until then the load is unknown and replicas stay as they are.",
                 main.as_ref().map_or(names::MAIN[0], |(map, _)| map.name.as_str()),
                 seen.namespace
             );

@@ -67,7 +67,7 @@ impl Notes<'_> {
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
         let text = format!("keys {}{rest} contradict each other for model {model}{place}: {why}", named.join(" and "));
-        let remedy = "Change one of them. Until then entry default applies to that model.";
+        let remedy = "Change one of the entries. Until then entry default applies to the model.";
         self.push(Severity::Warning, "ConfigEntriesClash", &named, &text, remedy);
     }
 

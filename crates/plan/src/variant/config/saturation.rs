@@ -1,7 +1,7 @@
 //! Reads ConfigMap `…-saturation-scaling-config`, of the operator or of a user's namespace. The thresholds of each
 //! model are consistent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use steersman_reconcile::NamespacedName;
@@ -53,9 +53,6 @@ impl Saturation {
 fn rank(key: &str, entry: &SaturationEntry, namespace: &str, model: &str) -> Option<u8> {
     if key == names::DEFAULT_ENTRY {
         return None;
-    }
-    if key.split_once('#') == Some((model, namespace)) {
-        return Some(2);
     }
     let of_model = entry.model_id.as_deref() == Some(model);
     match entry.namespace.as_deref().filter(|given| !given.is_empty()) {
@@ -134,7 +131,7 @@ pub fn read(
 fn tell_ignored(read: &Saturation, local: bool, base: &Thresholds, notes: &mut Notes<'_>) {
     for (key, entry) in &read.entries {
         let is_common = key == names::DEFAULT_ENTRY;
-        if !is_common && entry.model_id.is_none() && !key.contains('#') && *entry != SaturationEntry::default() {
+        if !is_common && entry.model_id.is_none() && *entry != SaturationEntry::default() {
             notes.ignored(key, "it applies to no model", "It has no effect. Set model_id.");
         }
         let own = base.with(entry);
@@ -155,11 +152,10 @@ fn tell_clashes(read: &Saturation, home: Option<&str>, base: &Thresholds, notes:
     let mut models: BTreeMap<(&str, &str), Ranked<'_>> = BTreeMap::new();
     for (key, entry) in &read.entries {
         let given = entry.namespace.as_deref().unwrap_or_default();
-        let places = [entry.model_id.as_deref().map(|model| (model, given)), key.split_once('#')];
-        for (model, namespace) in places.into_iter().flatten() {
-            if let Some(rank) = rank(key, entry, namespace, model) {
-                models.entry((model, namespace)).or_default().insert((rank, key), entry);
-            }
+        if let Some(model) = entry.model_id.as_deref()
+            && let Some(rank) = rank(key, entry, given, model)
+        {
+            models.entry((model, given)).or_default().insert((rank, key), entry);
         }
     }
     for ((model, namespace), own) in &models {
@@ -172,8 +168,7 @@ fn tell_clashes(read: &Saturation, home: Option<&str>, base: &Thresholds, notes:
             if sound(&laid(base, everywhere.values().copied())).is_err() {
                 continue;
             }
-            let own: BTreeSet<&str> = own.keys().map(|(_, key)| *key).collect();
-            all.extend(everywhere.iter().filter(|((_, key), _)| !own.contains(key)));
+            all.extend(everywhere);
         }
         if let Err(why) = sound(&laid(base, all.values().copied())) {
             let (keys, why) = pair(base, &all).unwrap_or_else(|| (all.keys().map(|(_, key)| *key).collect(), why));

@@ -50,7 +50,8 @@ pub enum Path {
 pub enum Patience {
     /// Never: unknown data lowers nothing.
     Endless,
-    /// After `period`. `zero`: the model may then be scaled to zero.
+    /// After `period` without a new decision, as in the Go operator; only tests use it. `zero`: the model may then be
+    /// scaled to zero.
     Retention { period: SignedDuration, zero: bool },
 }
 

@@ -252,7 +252,7 @@ fn output_without_graph_fails_generation() {
         env.deliver_result(text);
         assert_eq!(env.phase(), Phase::Failed);
         assert_eq!(env.condition_summary("SpecGenerated"), summary("False", "GenerationFailed", why));
-        let next = "The profiler's output is in ConfigMap dgdr-output-qwen.";
+        let next = "See the profiler's output in ConfigMap dgdr-output-qwen.";
         assert!(env.condition_summary("Succeeded").2.starts_with(&format!("GenerationFailed: {why}. {next}")));
         assert_eq!((env.event_reasons(), env.status().profiling_phase), (vec!["GenerationFailed"], None));
     }

@@ -94,7 +94,7 @@ fn invalid_spec_keeps_whole_message() {
         (
             spec("").replace("image:", "#"),
             "spec.image is required but not set; ensure the defaulting webhook ran or set spec.image explicitly",
-            ". Set it, or start the operator with --dgdr-default-image to have one for all requests.",
+            ". Set the image, or start the operator with --dgdr-default-image to have one for all requests.",
         ),
         (
             format!("model: m\nimage: {IMAGE}"),
@@ -119,7 +119,7 @@ fn predicted_profiler_errors_keep_text() {
             json!({ "workload": { "concurrency": 1, "requestRate": 2 } }),
             "spec.workload: ",
             "Only one of 'concurrency' or 'requestRate' can be provided, not both.",
-            " Remove one of them, or the profiler ends with this error.",
+            " Remove one of the two fields, or the profiler ends with this error.",
         ),
         (
             json!({ "sla": { "e2eLatency": 100, "ttft": 10 } }),
@@ -158,7 +158,7 @@ fn admission_keeps_whole_error_texts() {
         [
             "spec.runtimeVersionOverride: Required value: is required when spec.image has no parseable \
              semantic-version tag",
-            ". Set it to the version of Dynamo in profiler:latest, such as 1.4.0.",
+            ". Set the field to the version of Dynamo in profiler:latest, such as 1.4.0.",
         ],
     ];
     assert_eq!(texts(validate(&wrong, None, &facts(false))), rows.map(|row| row.concat()));

@@ -308,8 +308,8 @@ fn ignored_fields_are_named_in_spec_accepted() {
     snapshot.references.token_secret = false;
     let mut env = TestEnv::new(snapshot);
     env.settle();
-    let message = "Every field of the spec is acted on. There is no Secret hf-token-secret in namespace team-a. Create it \
-                   with key HF_TOKEN if the model cannot be downloaded without a token.";
+    let message = "Every field of the spec is acted on. There is no Secret hf-token-secret in namespace team-a. Create \
+                   the Secret with key HF_TOKEN if the model cannot be downloaded without a token.";
     assert_eq!(env.condition_summary("SpecAccepted"), summary("True", "SpecAccepted", message));
 }
 

@@ -37,8 +37,8 @@ fn failed_generation_keeps_whole_message() {
     upgraded.object.provider_merge = Some("sideways".into());
     let failed = upgraded.clone();
     upgraded.settings.operator_version = "0.2.0".into();
-    let merge_mode = "metadata.annotations[steersman.dev/provider-merge]: unknown merge mode \"sideways\". Set it to \
-                      overlay (by provider id) or replace (by API), or remove it for overlay.";
+    let merge_mode = "metadata.annotations[steersman.dev/provider-merge]: unknown merge mode \"sideways\". Set the \
+                      annotation to overlay (by provider id) or replace (by API), or remove the annotation for overlay.";
     for (snapshot, reason, kept, ours) in [
         (
             image_snapshot(ObservedLabels::NotRead),

@@ -83,9 +83,10 @@ fn sentence(path: &str, failure: &PollFailure, NamespacedName { namespace, name 
         PollFailure::Status(status) => {
             (format!("the server answered HTTP {}", status.as_u16()), format!("Check its log ({log})"))
         }
-        PollFailure::Unexpected(what) => {
-            (what.clone(), format!("Check that a Llama Stack server listens on this port; its log: {log}"))
-        }
+        PollFailure::Unexpected(what) => (
+            what.clone(),
+            format!("Check that the program on this port is a Llama Stack server, and read its log ({log})"),
+        ),
     };
     format!("The pods are ready, but GET {path} failed: {what}. {next}. Steersman retries within 5 minutes")
 }

@@ -17,8 +17,8 @@ async fn messages_name_field_cause_and_remedy() {
     assert_eq!(refused, expected);
     let refused = apply(&env, &alpha("old", json!({ "runtimeVersionOverride": null }))).await.failure();
     let expected = "The DynamoGraphDeploymentRequest \"old\" is invalid: spec.runtimeVersionOverride: Required value: is \
-                    required when spec.profilingConfig.profilerImage has no parseable semantic-version tag. Set it to the \
-                    version of Dynamo in profiler:latest, such as 1.4.0.\n";
+                    required when spec.profilingConfig.profilerImage has no parseable semantic-version tag. Set the field \
+                    to the version of Dynamo in profiler:latest, such as 1.4.0.\n";
     assert!(refused.ends_with(expected), "{refused}");
 
     // Accepted requests may have warnings.

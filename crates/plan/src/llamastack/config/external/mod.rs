@@ -104,7 +104,7 @@ fn well_formed(draft: &mut Draft<'_>, one: &External) {
         draft.refuse(
             one.path.field("image"),
             "image must not be empty",
-            "Set it to the image that contains the provider.",
+            "Set the field to the image that contains the provider.",
         );
     }
 }

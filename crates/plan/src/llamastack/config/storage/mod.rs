@@ -103,7 +103,7 @@ fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
     let address = match redis::parse(endpoint) {
         Ok(address) => address,
         Err(message) => {
-            let write = "Write it as redis://host:port, and put the password into a Secret that ";
+            let write = "Write the endpoint as redis://host:port, and put the password into a Secret that ";
             draft.refuse(path, message, message![write, path!(spec.storage.kv.password), " names."]);
             return false;
         }

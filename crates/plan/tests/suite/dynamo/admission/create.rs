@@ -21,7 +21,8 @@ fn adm_02_default_image_applies_when_unset() {
     let review = validate(&none, None, &facts);
     assert_rejected(&review, &[NO_VERSION]);
     assert!(
-        error_texts(&review)[0].ends_with("Set it to the version of Dynamo in mirror/planner:newest, such as 1.4.0.")
+        error_texts(&review)[0]
+            .ends_with("Set the field to the version of Dynamo in mirror/planner:newest, such as 1.4.0.")
     );
 }
 

@@ -143,7 +143,7 @@ fn thresholds_are_merged_from_wide_to_narrow() {
             ("default", "kvCacheThreshold: 0.7\nanalyzerName: saturation"),
             ("any", "model_id: m\nqueueLengthThreshold: 8"),
             ("mine", "model_id: m\nnamespace: ns\nqueueLengthThreshold: 9"),
-            ("org/m#ns", "scaleUpThreshold: 0.9"),
+            ("org", "model_id: org/m\nnamespace: ns\nscaleUpThreshold: 0.9"),
         ],
     )]);
     let of = |namespace: &str, model: &str| config.thresholds(namespace, model, Mode::Steersman).unwrap();
@@ -278,7 +278,7 @@ fn without_a_map_a_fault_is_one_of_the_environment() {
     assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: no Prometheus"), "{findings:?}");
     assert!(concerns(&findings[0], &none, "team-a"));
     let told = findings[0].to_string();
-    let remedy = "Set it to the address of Prometheus, which begins with https://, in ConfigMap \
+    let remedy = "Set PROMETHEUS_BASE_URL to the address of Prometheus, which begins with https://, in ConfigMap \
                   workload-variant-autoscaler-variantautoscaling-config in namespace";
     assert!(told.contains(remedy) && told.ends_with("replicas stay as they are."), "{told}");
     let mut given = seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", "http://p")])]);

@@ -118,7 +118,7 @@ fn an_entry_for_a_model_that_turns_bad_is_what_it_last_was() {
 
 #[test]
 fn an_entry_that_speaks_of_no_model_is_told() {
-    let data = &[("spare", "kvCacheThreshold: 0.5"), ("m#ns", "kvCacheThreshold: 0.6"), ("note", "")];
+    let data = &[("spare", "kvCacheThreshold: 0.5"), ("mine", "model_id: m\nkvCacheThreshold: 0.6"), ("note", "")];
     let (_, findings) = told(&seen(&[(SYSTEM, SATURATION, data)]), &Config::default());
     assert!(findings.len() == 1 && findings[0].contains("key spare: it applies to no model."), "{findings:?}");
 }
@@ -127,12 +127,12 @@ fn an_entry_that_speaks_of_no_model_is_told() {
 fn entries_that_are_good_one_by_one_and_not_together_are_named_and_the_common_one_holds() {
     let wide = "model_id: m\nkvSpareTrigger: 0.5";
     let narrow = "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.3";
-    let own = &[("all", wide), ("here", narrow), ("m#other", "queueLengthThreshold: 7")];
+    let own = &[("all", wide), ("here", narrow), ("there", "model_id: m\nnamespace: other\nqueueLengthThreshold: 7")];
     let (config, findings) = told(&two(own, &[]), &Config::default());
     let expected = format!(
         "ConfigEntriesClash ConfigMap {SYSTEM}/{SATURATION}, keys all and here contradict each other for model m in \
-         namespace ns: kvCacheThreshold (0.30) should be >= kvSpareTrigger (0.50). Change one of them. Until then entry \
-         default applies to that model."
+         namespace ns: kvCacheThreshold (0.30) should be >= kvSpareTrigger (0.50). Change one of the entries. Until then \
+         entry default applies to the model."
     );
     assert_eq!(findings, [expected]);
     assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()));
@@ -147,23 +147,24 @@ fn entries_that_clash_everywhere_are_told_once_and_those_that_hold_nowhere_not_a
     let own = &[
         ("a", "model_id: m\nkvSpareTrigger: 0.5"),
         ("b", "model_id: m\nkvCacheThreshold: 0.3"),
-        ("m#ns", "queueLengthThreshold: 7"),
-        ("m#other", "queueLengthThreshold: 8"),
+        ("c", "model_id: m\nnamespace: ns\nqueueLengthThreshold: 7"),
+        ("d", "model_id: m\nnamespace: other\nqueueLengthThreshold: 8"),
     ];
     let (_, findings) = told(&two(own, &[]), &Config::default());
     assert!(
         findings.len() == 1 && findings[0].contains("keys a and b contradict each other for model m: kvCache"),
         "{findings:?}"
     );
-    let elsewhere = &[("m#ns", "kvSpareTrigger: 0.5"), ("x", "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.3")];
+    let elsewhere = &[
+        ("x", "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.3"),
+        ("y", "model_id: m\nnamespace: ns\nkvSpareTrigger: 0.5"),
+    ];
     assert_eq!(told(&two(&[], elsewhere), &Config::default()).1, [""; 0], "a team's map holds for its namespace alone");
-    let here = &[("m#team", "kvSpareTrigger: 0.5"), ("x", "model_id: m\nkvCacheThreshold: 0.3")];
+    let here =
+        &[("a", "model_id: m\nnamespace: team\nkvSpareTrigger: 0.5"), ("x", "model_id: m\nkvCacheThreshold: 0.3")];
     let (_, findings) = told(&two(&[], here), &Config::default());
     assert!(findings.len() == 1 && findings[0].contains("ConfigMap team/"), "{findings:?}");
-    assert!(
-        findings[0].contains("keys x and m#team contradict each other for model m in namespace team: "),
-        "{findings:?}"
-    );
+    assert!(findings[0].contains("keys x and a contradict each other for model m in namespace team: "), "{findings:?}");
 }
 
 fn an_entry() -> impl Strategy<Value = String> {
@@ -207,8 +208,8 @@ proptest! {
     #[test]
     fn no_entry_is_passed_over_in_silence(entries in prop::collection::vec(an_entry(), 4)) {
         let of = |number: usize, namespace: &str| format!("model_id: m\n{namespace}{}", entries[number]);
-        let (a, b, c) = (of(0, ""), of(1, ""), of(2, "namespace: ns\n"));
-        let data = &[("a", a.as_str()), ("b", &b), ("c", &c), ("m#ns", &entries[3])];
+        let (a, b, c, d) = (of(0, ""), of(1, ""), of(2, "namespace: ns\n"), of(3, "namespace: ns\n"));
+        let data = &[("a", a.as_str()), ("b", &b), ("c", &c), ("d", &d)];
         let (config, findings) = told(&two(data, &[]), &Config::default());
         let clash = findings.iter().any(|told| told.starts_with("ConfigEntriesClash"));
         let all = config.saturation.entries.values();
