@@ -94,7 +94,7 @@ fn missing_secret_keeps_whole_event() {
         (
             Some([].into()),
             ".key: ",
-            "Key \"token\" not found in Secret \"vllm/team-a\"",
+            "Key \"token\" not found in Secret \"team-a/vllm\"",
             ". Add the key token to it, or use another one.",
         ),
     ] {
