@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
+use steersman_api::Family;
 use steersman_api::llamastack::status::ProviderInfo;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, LlamaStackDistributionStatus};
-use steersman_reconcile::FieldPath;
+use steersman_reconcile::{FieldNames, FieldPath};
 
 use super::operator_config::OperatorConfig;
+use crate::field_names::field_names;
 use crate::oci::ObservedLabels;
 use crate::pods::ObservedPod;
 
@@ -64,6 +66,8 @@ pub struct ObservedObject {
     pub uid: String,
     pub generation: Option<i64>,
     pub deleting: bool,
+    /// The API version in which the spec was last written, such as `v1alpha1`. Empty: unknown, so the stored one.
+    pub written_in: String,
     pub spec: LlamaStackDistributionSpec,
     /// Paths of the stored spec that decoding lost.
     pub unread: Vec<FieldPath>,
@@ -72,6 +76,13 @@ pub struct ObservedObject {
     pub provider_merge: Option<String>,
     /// The stored status.
     pub status: Option<LlamaStackDistributionStatus>,
+}
+
+impl ObservedObject {
+    /// Field paths in the version of the object's author.
+    pub fn field_names(&self) -> FieldNames {
+        field_names(Family::Llsd, &self.written_in)
+    }
 }
 
 /// Fields of v1alpha1 that v1alpha2 does not have.
@@ -188,8 +199,11 @@ pub enum ObservedServer {
     /// No response yet; the stored result stays in effect.
     #[default]
     Pending,
-    /// The last poll failed, for this reason.
+    /// The last poll did not get to the server, for this reason: its name cannot be resolved, for example. The server may
+    /// serve others.
     Failed(String),
+    /// The server does not listen, does not answer in time, or answers that it does not work, for this reason.
+    Unhealthy(String),
     Answered {
         /// None: the response has none.
         version: Option<String>,

@@ -58,6 +58,14 @@ pub struct ControllerContext {
     pub metrics: Arc<Metrics>,
 }
 
+/// Keeps who wrote the spec, when and in which API version. The lists of fields are half of the size of an object and not
+/// used.
+fn trim_managed_fields(object: &mut DynamicObject) {
+    let Some(entries) = &mut object.metadata.managed_fields else { return };
+    entries.retain(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some()));
+    entries.iter_mut().for_each(|entry| entry.fields_v1 = None);
+}
+
 struct Runner<R> {
     reconciler: R,
     context: ReconcileContext,
@@ -85,8 +93,7 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let writer = reflector::store::Writer::new(resource.clone());
     let store: Store<DynamicObject> = writer.as_reader();
     let changes = watcher(scope.api(&server, &resource), watcher::Config::default()).default_backoff();
-    // managedFields of the user's object are not used here, and are half of its size.
-    let changes = changes.modify(|object: &mut DynamicObject| object.metadata.managed_fields = None).reflect(writer);
+    let changes = changes.modify(trim_managed_fields).reflect(writer);
     let own = own_changes(changes, resource.clone());
     let context = ReconcileContext::new(&reconciler, server.clone(), &identity);
     let enqueued = context.queue.stream();

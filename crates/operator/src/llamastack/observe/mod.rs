@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, Serv
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -172,6 +173,7 @@ pub fn observe_object(object: &DynamicObject) -> Result<ObservedObject, Reconcil
         uid: object.uid().unwrap_or_default(),
         generation: object.metadata.generation,
         deleting: object.metadata.deletion_timestamp.is_some(),
+        written_in: written_in(object),
         unread: unread(written, &spec),
         spec,
         v1alpha1: V1alpha1Fields {
@@ -185,6 +187,18 @@ pub fn observe_object(object: &DynamicObject) -> Result<ObservedObject, Reconcil
         provider_merge: object.annotations().get(config::ANNOTATION).cloned(),
         status,
     })
+}
+
+/// The API version of the last write to the spec that is not our own migration of the stored version.
+fn written_in(object: &DynamicObject) -> String {
+    let wrote_spec = |entry: &&ManagedFieldsEntry| {
+        let ours = entry.manager.as_deref().is_some_and(|manager| manager.starts_with("steersman"));
+        let spec = entry.fields_v1.as_ref().is_none_or(|fields| fields.0.get("f:spec").is_some());
+        spec && !ours && entry.subresource.as_deref().is_none_or(str::is_empty)
+    };
+    let last = object.managed_fields().iter().filter(wrote_spec).max_by_key(|entry| entry.time.clone());
+    let version = last.and_then(|entry| entry.api_version.as_deref()?.rsplit('/').next());
+    version.unwrap_or_default().to_owned()
 }
 
 /// The `spec.server` of v1alpha1, with the fields that conversion keeps in an annotation.

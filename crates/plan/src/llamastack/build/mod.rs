@@ -26,7 +26,7 @@ use super::resolution::Setup;
 use super::snapshot::{ObservedObject, ObservedRoute, Snapshot};
 use super::{fields, names};
 
-pub use pod::{STORAGE_VOLUME, template, volume_mounts, volumes};
+pub use pod::{CONFIG_HASH, STORAGE_VOLUME, TRUST_HASH, template, volume_mounts, volumes};
 
 /// The storage version: the garbage collector must find the owner even when older versions are no longer served.
 const API_VERSION: &str = "llamastack.io/v1alpha2";

@@ -21,8 +21,8 @@ const TRUST_DIR: &str = "/etc/ssl/certs/ca-bundle";
 pub const TRUST_FILE: &str = "/etc/ssl/certs/ca-bundle/ca-bundle.crt";
 const CERTIFICATE_VOLUME: &str = "server-certificate";
 /// The hashes restart the pods when content that they read at their start changes.
-const CONFIG_HASH: &str = "configmap.hash/user-config";
-const TRUST_HASH: &str = "configmap.hash/ca-bundle";
+pub const CONFIG_HASH: &str = "configmap.hash/user-config";
+pub const TRUST_HASH: &str = "configmap.hash/ca-bundle";
 const FS_GROUP: i64 = 1001;
 const HOST: &str = "kubernetes.io/hostname";
 /// Pods of the previous template do not count, so that a single replica may return to the node that has its image.

@@ -235,7 +235,7 @@ fn replicas_owner(snapshot: &Snapshot) -> Option<Finding<Message>> {
         ReplicasOwner::Autoscaler(name) => (
             format!("HorizontalPodAutoscaler {name}"),
             message![
-                "To use the spec again, delete the HorizontalPodAutoscaler; the spec takes effect within 5 minutes. \
+                "To use the spec again, delete the HorizontalPodAutoscaler; the spec takes effect within 30 seconds. \
                  To have Steersman create one, set ",
                 path!(spec.workload.autoscaling),
                 "."

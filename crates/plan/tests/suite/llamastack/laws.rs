@@ -163,6 +163,7 @@ fn snapshots() -> impl Strategy<Value = Snapshot> {
     let server = prop_oneof![
         Just(ObservedServer::Pending),
         ".{0,9}".prop_map(ObservedServer::Failed),
+        ".{0,9}".prop_map(ObservedServer::Unhealthy),
         (prop::option::of("[0-9]"), any::<bool>())
             .prop_map(|(version, open)| ObservedServer::Answered { version, providers: open.then(Vec::new) }),
     ];

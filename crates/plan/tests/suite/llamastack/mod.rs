@@ -85,6 +85,7 @@ fn snapshot_from_stored(object: Value) -> Snapshot {
             uid: "8f3c".into(),
             generation: Some(1),
             deleting: false,
+            written_in: String::new(),
             unread: unread(&object["spec"], &stored.spec),
             spec: stored.spec,
             v1alpha1: V1alpha1Fields {
