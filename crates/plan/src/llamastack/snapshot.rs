@@ -36,6 +36,8 @@ pub struct Snapshot {
     /// The Secrets and ConfigMaps that the spec references.
     pub references: Vec<ObservedReference>,
     pub trust: ObservedTrust,
+    /// The referenced Secrets that exist.
+    pub secrets: Vec<ObservedSecret>,
     /// Whether watches report every change of the referenced objects. False: they have to be read again.
     pub followed: bool,
     /// The labels of the image, which may hold its base configuration.
@@ -44,6 +46,8 @@ pub struct Snapshot {
     pub any_user: bool,
     /// The pods of the Deployment, newest first, without those that are being deleted. Absent until the first list is complete.
     pub pods: Option<Vec<ObservedPod>>,
+    /// Creation of the oldest of them.
+    pub oldest_pod: Option<Timestamp>,
     pub server: ObservedServer,
 }
 
@@ -72,6 +76,8 @@ pub struct ObservedObject {
     /// Paths of the stored spec that decoding lost.
     pub unread: Vec<FieldPath>,
     pub v1alpha1: V1alpha1Fields,
+    /// The annotations under `steersman.dev/`.
+    pub annotations: BTreeMap<String, String>,
     /// Value of the annotation `steersman.dev/provider-merge`.
     pub provider_merge: Option<String>,
     /// The stored status.
@@ -132,11 +138,15 @@ pub enum ReplicasOwner {
     Autoscaler(String),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedClaim {
     /// `Pending`, `Bound` or `Lost`, or `Terminating` while it is being deleted. None: not set yet.
     pub phase: Option<String>,
     pub size: Option<Quantity>,
+    /// Whether it is deleted with the object.
+    pub owned: bool,
+    /// Whether pods on several nodes can mount it.
+    pub shared: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -183,6 +193,16 @@ pub struct ObservedReference {
     pub keys: Option<BTreeSet<String>>,
     /// The whole content of a ConfigMap.
     pub content: Option<BTreeMap<String, String>>,
+}
+
+/// The version of a Secret. It never holds a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedSecret {
+    pub name: String,
+    /// `resourceVersion`.
+    pub version: String,
+    /// Time of the last change of its data. None: the API server does not know.
+    pub changed: Option<Timestamp>,
 }
 
 /// The content of ConfigMaps with CA certificates.

@@ -27,8 +27,9 @@ use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec
 use steersman_plan::llamastack::server::poll_target;
 use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
-    CONFIG_KEY, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress, ObservedObject, ObservedServer,
-    RETAINED_CONFIG_MAPS, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
+    ANNOTATION_PREFIX, CONFIG_KEY, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress,
+    ObservedObject, ObservedServer, RETAINED_CONFIG_MAPS, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config,
+    labels_wanted, names,
 };
 use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode, path};
@@ -113,12 +114,13 @@ pub async fn observe(
         let decides = replicas::owner(&context.server, &observed, found).await?;
         deployment = observe_deployment(found, &name, decides);
     }
+    let claim = live.get(&gvk_of::<PersistentVolumeClaim>(), &names::volume_claim(&name));
     let mut snapshot = Snapshot {
         now: Timestamp::now(),
         settings,
         object: observed,
         deployment,
-        volume_claim: live.get(&gvk_of::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(observe_claim),
+        volume_claim: claim.and_then(|claim| observe_claim(claim, &owner.uid)),
         service: live.get(&gvk_of::<Service>(), &names::service(&name)).is_some(),
         ingress: live.get(&gvk_of::<Ingress>(), &names::ingress(&name)).map(observe_ingress),
         route,
@@ -128,11 +130,13 @@ pub async fn observe(
         config_maps,
         in_use,
         references: lookup.references,
+        secrets: lookup.secrets,
         trust: lookup.trust,
         followed: lookup.followed,
         labels,
         any_user,
         pods: watches.pods.observe(&place),
+        oldest_pod: watches.pods.oldest(&place),
         server: ObservedServer::Pending,
     };
     if let Some(servers) = &watches.servers {
@@ -184,6 +188,12 @@ pub fn observe_object(object: &DynamicObject) -> Result<ObservedObject, Reconcil
                 .and_then(|config| config.config_map_namespace)
                 .filter(|namespace| !namespace.is_empty()),
         },
+        annotations: object
+            .annotations()
+            .iter()
+            .filter(|(name, _)| name.starts_with(ANNOTATION_PREFIX))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
         provider_merge: object.annotations().get(config::ANNOTATION).cloned(),
         status,
     })
@@ -276,14 +286,18 @@ fn trouble(status: &DeploymentStatus) -> Option<String> {
     found.message.clone().or_else(|| found.reason.clone())
 }
 
-fn observe_claim(object: &DynamicObject) -> Option<ObservedClaim> {
+fn observe_claim(object: &DynamicObject, owner: &str) -> Option<ObservedClaim> {
     let typed: PersistentVolumeClaim = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
-    let requests = typed.spec.and_then(|spec| spec.resources).and_then(|resources| resources.requests);
+    let spec = typed.spec.unwrap_or_default();
+    let shared = spec.access_modes.iter().flatten().any(|mode| mode == "ReadWriteMany");
+    let requests = spec.resources.and_then(|resources| resources.requests);
     // A claim that is being deleted stays bound while pods use it, and is lost with its data when they stop.
     let leaving = object.metadata.deletion_timestamp.is_some().then(|| "Terminating".to_owned());
     Some(ObservedClaim {
         phase: leaving.or_else(|| typed.status.and_then(|status| status.phase)),
         size: requests.and_then(|requests| requests.get("storage").cloned()),
+        owned: object.owner_references().iter().any(|reference| reference.uid == owner),
+        shared,
     })
 }
 

@@ -10,7 +10,7 @@ use crate::llamastack::config::external_providers;
 use crate::llamastack::operator_config::Images;
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::{ObservedDeployment, Snapshot};
-use crate::llamastack::{fields, names};
+use crate::llamastack::{fields, names, secret_change};
 
 /// A Deployment that keeps the pod template of an earlier operator.
 pub struct AdoptedTemplate<'a> {
@@ -57,6 +57,7 @@ fn label(snapshot: &Snapshot, setup: &Setup, server: &Value, several: bool) -> S
         ("trust", setup.bundle.as_ref().map(|bundle| json!(bundle.hash))),
         ("certificate", fields::certificate(&object.spec).map(|secret| json!(secret))),
         ("secrets", setup.generated.as_ref().map(|generated| json!(generated.env))),
+        ("secretVersions", secret_change::versions(snapshot).map(|versions| json!(versions))),
         ("external", (!external.is_empty()).then(|| json!(external))),
     ];
     for (name, value) in v1alpha2_inputs {

@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::{ca, container, matching};
 use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH, mount};
 use crate::llamastack::resolution::Setup;
-use crate::llamastack::snapshot::ObservedObject;
-use crate::llamastack::{fields, names};
+use crate::llamastack::snapshot::{ObservedObject, Snapshot};
+use crate::llamastack::{fields, names, secret_change};
 
 pub const STORAGE_VOLUME: &str = "lls-storage";
 const TRUST_VOLUME: &str = "ca-bundle";
@@ -29,10 +29,12 @@ const HOST: &str = "kubernetes.io/hostname";
 const REVISION: &str = "pod-template-hash";
 const SPREAD_OVER: [&str; 3] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", HOST];
 
-pub fn template(object: &ObservedObject, setup: &Setup) -> PodTemplateSpec {
+pub fn template(snapshot: &Snapshot, setup: &Setup) -> PodTemplateSpec {
+    let object = &snapshot.object;
     let hashes = [
         setup.config.as_ref().map(|config| (CONFIG_HASH.to_owned(), config.hash.clone())),
         setup.bundle.as_ref().map(|bundle| (TRUST_HASH.to_owned(), bundle.hash.clone())),
+        secret_change::versions(snapshot).map(|versions| (secret_change::VERSIONS.to_owned(), versions)),
     ];
     let annotations: BTreeMap<_, _> = hashes.into_iter().flatten().collect();
     let metadata = ObjectMeta {

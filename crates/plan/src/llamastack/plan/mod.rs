@@ -10,7 +10,6 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
 use steersman_api::llamastack::v1alpha2::FindingCode;
 use steersman_reconcile::{Event, EventType, Finding, Message, Requeue, Severity, WriteOp, sentences};
@@ -113,13 +112,9 @@ fn has_foreign_autoscaler(snapshot: &Snapshot) -> bool {
 
 /// ConfigMaps are pruned only after the rollout of a new pod template: until then, old pods may mount old ConfigMaps.
 fn pruned_kinds(snapshot: &Snapshot, setup: &Setup) -> Vec<GroupVersionKind> {
-    let always = [
-        kind::<Service>(),
-        kind::<Ingress>(),
-        kind::<HorizontalPodAutoscaler>(),
-        kind::<PodDisruptionBudget>(),
-        kind::<RoleBinding>(),
-    ];
+    // RoleBindings stay: pods of a server that ran as the user of its image may not start without.
+    let always =
+        [kind::<Service>(), kind::<Ingress>(), kind::<HorizontalPodAutoscaler>(), kind::<PodDisruptionBudget>()];
     let followed = configmap::is_rolled_out(snapshot, &setup.mounts(&snapshot.object.name));
     let route = (snapshot.route != ObservedRoute::NotServed).then(kind::<Route>);
     // An earlier operator's policy may follow from a setting that only that operator knew, and without the policy

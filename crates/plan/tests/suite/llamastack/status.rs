@@ -204,7 +204,7 @@ fn settled_object_keeps_status_unchanged() {
     let before = snapshot.object.status.clone().unwrap();
     assert_eq!(render_status(&snapshot, &Outcome::default()), before);
 
-    snapshot.volume_claim = Some(ObservedClaim { phase: Some("Lost".into()), size: None });
+    snapshot.volume_claim = Some(ObservedClaim { phase: Some("Lost".into()), ..ObservedClaim::default() });
     let after = render_status(&snapshot, &Outcome::default());
     assert_condition(&after, "StorageReady", ["False", "StorageFailed", "PVC is not bound: Lost"]);
     let transition_time = |status: &LlamaStackDistributionStatus, type_: &str| {
