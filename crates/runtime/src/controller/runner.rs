@@ -254,7 +254,21 @@ pub fn retry_delay(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn trimmed_object_keeps_writers_of_its_spec() {
+        let entry = |version: &str, fields: serde_json::Value| json!({ "manager": "kubectl", "apiVersion": version, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields });
+        let mut object: DynamicObject = serde_json::from_value(json!({ "metadata": { "name": "a", "managedFields": [
+            entry("g/v1", json!({ "f:spec": { "f:a": {} } })), entry("g/v2", json!({ "f:status": {} })) ] } }))
+        .unwrap();
+        trim_managed_fields(&mut object);
+        let kept = object.metadata.managed_fields.unwrap();
+        assert_eq!(kept.len(), 1);
+        assert_eq!((kept[0].api_version.as_deref(), &kept[0].fields_v1), (Some("g/v1"), &None));
+    }
 
     #[test]
     fn first_retry_has_the_shortest_delay() {

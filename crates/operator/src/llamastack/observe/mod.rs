@@ -305,3 +305,30 @@ fn observe_claim(object: &DynamicObject, owner: &str) -> Option<ObservedClaim> {
 fn legacy_operator(object: &str) -> Legacy {
     Legacy { managed_by: "llama-stack-operator".into(), managers: vec!["manager".into(), object.into()] }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn author_is_last_writer_of_spec() {
+        let entry = |manager: &str, version: &str, minute: u32, fields: serde_json::Value| {
+            json!({ "manager": manager, "operation": "Update", "apiVersion": format!("llamastack.io/{version}"),
+                "time": format!("2026-01-01T00:{minute:02}:00Z"), "fieldsType": "FieldsV1", "fieldsV1": fields })
+        };
+        let spec = || json!({ "f:spec": { "f:server": {} } });
+        let version_of = |entries: Vec<serde_json::Value>| {
+            let object: DynamicObject =
+                serde_json::from_value(json!({ "metadata": { "name": "a", "managedFields": entries } })).unwrap();
+            written_in(&object)
+        };
+        let older = entry("kubectl", "v1alpha1", 1, spec());
+        let label = entry("kubectl-label", "v1alpha2", 2, json!({ "f:metadata": {} }));
+        let migration = entry("steersman/migration", "v1alpha2", 3, spec());
+        let newer = entry("kubectl-edit", "v1alpha2", 4, spec());
+        assert_eq!(version_of(vec![older.clone(), label, migration.clone()]), "v1alpha1");
+        assert_eq!(version_of(vec![newer, older]), "v1alpha2");
+        assert_eq!(version_of(vec![migration]), "");
+        assert_eq!(version_of(vec![]), "");
+    }
+}
