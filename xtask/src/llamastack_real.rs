@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value, json};
 use steersman_plan::llamastack::config::base::{DISTRIBUTIONS, NEEDS};
-use steersman_plan::llamastack::config::storage_exports;
+use steersman_plan::llamastack::config::{PackageType, package_types, storage_exports};
 
 use crate::python::{Packages, Python, server_versions};
 
@@ -54,11 +54,13 @@ fn manifest_of(packages: &Packages, work: &Path, scripts: &Path) -> Result<Strin
         server_versions().into_iter().map(|version| (version.to_owned(), json!(packages.server(version)))).collect();
     let needs: Vec<_> =
         NEEDS.iter().map(|line| json!({ "api": line.api, "kind": line.kind, "needs": line.needs })).collect();
+    let types: Map<_, _> = server_versions().into_iter().map(|version| (version.to_owned(), types(version))).collect();
     let fixtures = crate::root().join("crates/plan/tests/fixtures/llamastack/config");
     Ok(json!({
         "packages": servers,
         "bases": bases,
         "needs": needs,
+        "types": types,
         "prepared": { "password": PASSWORD, "variables": prepared()? },
         "work": work.join("servers"),
         "trees": {
@@ -68,6 +70,11 @@ fn manifest_of(packages: &Packages, work: &Path, scripts: &Path) -> Result<Strin
         },
     })
     .to_string())
+}
+
+fn types(version: &str) -> Value {
+    let of_type = |known: PackageType| json!({ "api": known.api, "type": known.type_, "required": known.required, "written": known.written });
+    package_types(version).into_iter().map(of_type).collect()
 }
 
 /// A password with characters that are special to a shell, a URL or the server, and a URL that contains it.

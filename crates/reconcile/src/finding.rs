@@ -74,6 +74,6 @@ pub fn join_sentences(first: &str, second: &str) -> String {
 
 impl fmt::Display for Finding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {}", self.message, self.remedy)
+        out.write_str(&join_sentences(&self.message, &self.remedy))
     }
 }

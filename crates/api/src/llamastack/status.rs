@@ -44,7 +44,7 @@ pub struct DistributionConfig {
     /// Distributions that the operator knows, with their images.
     pub available_distributions: Option<BTreeMap<String, String>>,
     /// Providers that the running server reports, with their health. Absent while not all pods are ready or the server
-    /// does not respond, if it requires credentials, or if it has no Service.
+    /// does not respond, or if it requires credentials.
     pub providers: Option<Vec<ProviderInfo>>,
 }
 

@@ -7,7 +7,6 @@ use steersman_api::convert::convert;
 use steersman_api::{Family, crds};
 use steersman_plan::dynamo::validate as requests;
 use steersman_plan::llamastack::config::{Base, base};
-use steersman_plan::llamastack::names;
 use steersman_plan::llamastack::validate::{Facts, Missing, references, validate};
 use steersman_plan::{Review, field_names};
 use steersman_reconcile::{FieldError, FieldNames};
@@ -45,7 +44,7 @@ pub fn check(
             .push(format!("this version of Steersman has no schema for {}: nothing was checked", family.kind()));
         return Ok(checked);
     }
-    checked.errors.extend(name(family, object));
+    checked.errors.extend(missing_name(object));
     let faults = schemas.structure(family, version, object)?;
     checked.errors.extend(faults.iter().map(SchemaError::to_string));
     // An object with a wrong structure cannot be decoded.
@@ -93,7 +92,7 @@ fn is_same(fault: &SchemaError, error: &FieldError, names: &FieldNames) -> bool 
     inside && error.schema_rule.is_some_and(|rule| fault.rule.as_deref() == Some(rule))
 }
 
-fn name(family: Family, object: &Value) -> Option<String> {
+fn missing_name(object: &Value) -> Option<String> {
     let metadata = &object["metadata"];
     match metadata["name"].as_str().filter(|name| !name.is_empty()) {
         // The schema reports a name that is not a string.
@@ -101,10 +100,6 @@ fn name(family: Family, object: &Value) -> Option<String> {
             None
         }
         None => Some("metadata.name: Required value: add it".to_owned()),
-        Some(name) if family == Family::Llsd => {
-            let refusal = names::refusal(name)?;
-            Some(format!("metadata.name: {refusal}. Use a name of at most 48 characters, without dots."))
-        }
         Some(_) => None,
     }
 }

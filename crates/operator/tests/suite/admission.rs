@@ -8,7 +8,7 @@ mod references;
 mod rendered;
 mod requests;
 mod unavailable;
-mod validator;
+pub mod validator;
 mod versions;
 
 use std::sync::Arc;

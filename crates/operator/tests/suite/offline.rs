@@ -1,5 +1,6 @@
 //! `steersman convert`, `validate` and `render` run on files: their output streams and exit status.
 
+mod agreement;
 mod convert;
 mod files;
 mod render;

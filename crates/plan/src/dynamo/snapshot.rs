@@ -59,7 +59,7 @@ pub struct ObservedObject {
     pub finalizers: Vec<String>,
     pub annotations: BTreeMap<String, String>,
     pub spec: DynamoGraphDeploymentRequestSpec,
-    /// As stored.
+    /// The stored status.
     pub status: Option<DynamoGraphDeploymentRequestStatus>,
 }
 
@@ -67,8 +67,8 @@ pub struct ObservedObject {
 pub struct ObservedJob {
     /// The UID of its controller.
     pub owner: Option<String>,
-    /// Mark of the spec that the Job was made from. None: made by an earlier operator.
-    pub mark: Option<String>,
+    /// Annotation with the hash of the spec that the Job was made from. None: an earlier operator created the Job.
+    pub accepted_spec: Option<String>,
     pub state: JobState,
 }
 

@@ -1,11 +1,11 @@
 //! Reads single values of a v1alpha2 spec, with their defaults.
 
-use k8s_openapi::api::core::v1::EnvVar;
+use k8s_openapi::api::core::v1::{EnvVar, TopologySpreadConstraint};
 use steersman_api::llamastack::v1alpha2::{
-    AllowedFrom, Autoscaling, ExposeForm, LlamaStackDistributionSpec, Overrides, VolumeStorage,
+    AllowedFrom, Autoscaling, DisruptionBudget, ExposeForm, LlamaStackDistributionSpec, Overrides, VolumeStorage,
 };
+use steersman_reconcile::{FieldPath, path};
 
-use super::config::external_providers;
 use super::names;
 use super::snapshot::ObservedObject;
 
@@ -19,11 +19,7 @@ pub fn overrides(spec: &LlamaStackDistributionSpec) -> Option<&Overrides> {
 
 /// A port of 0 counts as unset.
 pub fn port(spec: &LlamaStackDistributionSpec) -> i32 {
-    given_port(spec).unwrap_or(PORT)
-}
-
-fn given_port(spec: &LlamaStackDistributionSpec) -> Option<i32> {
-    spec.networking.as_ref()?.port.filter(|port| *port != 0)
+    spec.networking.as_ref().and_then(|networking| networking.port).filter(|port| *port != 0).unwrap_or(PORT)
 }
 
 /// The Secret with the server's certificate. None: plain HTTP.
@@ -63,8 +59,33 @@ pub fn mount_path(spec: &LlamaStackDistributionSpec) -> &str {
     given.filter(|path| !path.is_empty()).unwrap_or(MOUNT_PATH)
 }
 
+/// The disruption budget and its path; it has a short name.
+pub fn disruption_budget(spec: &LlamaStackDistributionSpec) -> Option<(FieldPath, &DisruptionBudget)> {
+    let workload = spec.workload.as_ref()?;
+    let short = || Some((path!(spec.workload.pdb), workload.pdb.as_ref()?));
+    workload
+        .pod_disruption_budget
+        .as_ref()
+        .map(|budget| (path!(spec.workload.podDisruptionBudget), budget))
+        .or_else(short)
+}
+
+/// The spread constraints and their path; they have a short name.
+pub fn spread_constraints(spec: &LlamaStackDistributionSpec) -> Option<(FieldPath, &[TopologySpreadConstraint])> {
+    let workload = spec.workload.as_ref()?;
+    let short = || Some((path!(spec.workload.topologySpread), workload.topology_spread.as_deref()?));
+    let long = workload.topology_spread_constraints.as_deref();
+    long.map(|given| (path!(spec.workload.topologySpreadConstraints), given)).or_else(short)
+}
+
 pub fn env(spec: &LlamaStackDistributionSpec) -> &[EnvVar] {
     overrides(spec).and_then(|overrides| overrides.env.as_deref()).unwrap_or_default()
+}
+
+/// Whether a command or arguments of the user's own start the server.
+pub fn has_own_command(spec: &LlamaStackDistributionSpec) -> bool {
+    let given = |words: &Option<Vec<String>>| words.as_ref().is_some_and(|words| !words.is_empty());
+    overrides(spec).is_some_and(|overrides| given(&overrides.command) || given(&overrides.args))
 }
 
 /// The name of the distribution. An empty string counts as unset.
@@ -75,16 +96,4 @@ pub fn distribution(spec: &LlamaStackDistributionSpec) -> Option<&str> {
 pub fn service_account(object: &ObservedObject) -> String {
     let given = overrides(&object.spec).and_then(|pod| pod.service_account_name.clone());
     given.filter(|name| !name.is_empty()).unwrap_or_else(|| names::service_account(&object.name))
-}
-
-/// A v1alpha1 server without a port or environment variables gets no Service. A spec that uses fields of v1alpha2
-/// alone, or exposes the server, expects one.
-pub fn wants_service(spec: &LlamaStackDistributionSpec) -> bool {
-    let new = spec.providers.is_some()
-        || spec.resources.is_some()
-        || spec.storage.is_some()
-        || spec.disabled.is_some()
-        || certificate(spec).is_some()
-        || !external_providers(spec).is_empty();
-    given_port(spec).is_some() || !env(spec).is_empty() || exposed(spec).is_some() || new
 }

@@ -15,6 +15,7 @@ mod operator_config;
 mod plan;
 pub mod pod_problem;
 mod resolution;
+mod rules;
 mod secret_change;
 pub mod server;
 mod snapshot;
@@ -28,10 +29,9 @@ pub use build::ANY_USER_ROLE;
 pub use build::ca::CLUSTER_BUNDLE as CLUSTER_CA_BUNDLE;
 pub use build::configmap::{RETAINED as RETAINED_CONFIG_MAPS, mounted as mounted_config_maps};
 pub use build::network::Route;
-pub use operator_config::{
-    ConfigFault, DefaultPolicy, GO_OPERATOR_NAMESPACE, Images, NAME as OPERATOR_CONFIG, OperatorConfig,
-};
-pub use plan::{CONFIG_KEY, LabelsWanted, Plan, findings_of, labels_wanted, plan, referred};
+pub use config::CONFIG_KEY;
+pub use operator_config::{ConfigFault, DefaultPolicy, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
+pub use plan::{LabelsWanted, Plan, findings_of, labels_wanted, plan, referred};
 pub use resolution::Resolution;
 pub use snapshot::{
     ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress, ObservedObject, ObservedReference,

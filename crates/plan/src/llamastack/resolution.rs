@@ -8,7 +8,7 @@ use steersman_api::llamastack::v1alpha2::{FindingCode, ResolvedDistribution};
 use steersman_reconcile::{Finding, Message};
 
 use super::build::{adoption, configmap};
-use super::config::{FieldError, Generated, Source};
+use super::config::{FieldError, Generated, Pod, Source};
 use super::names;
 use super::snapshot::Snapshot;
 use crate::oci::ObservedLabels;
@@ -63,6 +63,8 @@ pub struct Setup {
     pub distribution: ResolvedDistribution,
     pub config: Option<Config>,
     pub generated: Option<Generated>,
+    /// The parts of the pod that the configuration needs.
+    pub pod: Pod,
     /// Certificates that the server trusts besides those of its image.
     pub bundle: Option<HashedText>,
 }
@@ -74,6 +76,8 @@ pub struct Config {
     pub hash: String,
     /// The content. None: the ConfigMap is the user's.
     pub text: Option<String>,
+    /// The path of the file in the pod.
+    pub path: &'static str,
 }
 
 impl Config {

@@ -80,6 +80,7 @@ def jobs(cases, given):
     packages = given["packages"]
     for version in packages:
         yield version, lambda v=version: run_script(packages, v, "needs.py", given["needs"])
+        yield version, lambda v=version: run_script(packages, v, "types.py", given["types"][v])
         checked = [case for case in cases if version in case["versions"]]
         yield version, lambda v=version, c=checked: run_script(packages, v, "check.py", c)
     for number, case in enumerate(cases):

@@ -1,7 +1,8 @@
 //! Preserves the fields that one version does not have in annotations of the other.
 //!
-//! A v1beta1 object has annotations for single v1alpha1 fields, which operators and users read, and two annotations for
-//! all other fields. A v1alpha1 object has the same two, with fields of v1beta1.
+//! Some fields have an annotation of their own, which operators and users read: several v1alpha1 fields on v1beta1 objects,
+//! and `status.profilingJobName` on v1alpha1 objects. All other fields are in two annotations, one for the spec ([`SPEC`])
+//! and one for the status ([`STATUS`]).
 
 use serde_json::{Value, json};
 

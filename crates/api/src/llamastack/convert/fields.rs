@@ -109,6 +109,10 @@ pub fn shared_fields() -> Vec<SharedField> {
     fields.chain(SECTIONS).collect()
 }
 
+/// Short names of fields of `workload` in v1alpha2, and the fields that they mean.
+pub(super) const SHORT_NAMES: [(&str, &str); 2] =
+    [("pdb", "podDisruptionBudget"), ("topologySpread", "topologySpreadConstraints")];
+
 /// Sections of v1alpha2 from which a configuration is generated. They exclude `overrideConfig`.
 pub(super) const GENERATED_SECTIONS: [&str; 4] = ["providers", "resources", "storage", "disabled"];
 

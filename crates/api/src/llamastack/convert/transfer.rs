@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::{FIELD_PAIRS, GENERATED_SECTIONS, LlsdVersion, SpecNode, ValueConversion, node_at};
+use super::fields::{FIELD_PAIRS, GENERATED_SECTIONS, LlsdVersion, SHORT_NAMES, SpecNode, ValueConversion, node_at};
 use crate::convert::tree::{JsonObject, remove, value_at};
 
 pub(super) type Fields = JsonObject;
@@ -13,11 +13,23 @@ pub(super) fn transfer(from: LlsdVersion, source: Fields, target: &mut Fields) -
     // No valid object has both. They are preserved together to record that they were written together.
     let both = from == LlsdVersion::V1alpha2 && GENERATED_SECTIONS.iter().any(|name| source.contains_key(*name));
     let config = source.get("overrideConfig").filter(|_| both).cloned();
+    let short = if from == LlsdVersion::V1alpha2 { short_fields(&source) } else { Vec::new() };
     let mut rest = transfer_section(from, source, &mut Vec::new(), target);
+    // The short name itself is among the rest.
+    for (_, name, value) in short {
+        insert_at(target, &["server", name], value);
+    }
     if let Some(config) = config {
         rest.insert("overrideConfig".to_owned(), config);
     }
     rest
+}
+
+/// The fields of `workload` that are written under their short name alone: short name, name and value.
+fn short_fields(spec: &Fields) -> Vec<(&'static str, &'static str, Value)> {
+    let Some(Value::Object(workload)) = spec.get("workload") else { return Vec::new() };
+    let written = SHORT_NAMES.into_iter().filter(|(_, name)| !workload.contains_key(*name));
+    written.filter_map(|(short, name)| Some((short, name, workload.get(short)?.clone()))).collect()
 }
 
 fn transfer_section(from: LlsdVersion, source: Fields, section: &mut Vec<&'static str>, target: &mut Fields) -> Fields {
@@ -81,7 +93,31 @@ pub(super) fn restore(version: LlsdVersion, preserved: Fields, live: &mut Fields
     let (preserved, excluded): (Fields, Fields) =
         preserved.into_iter().partition(|(name, _)| !(overruled && GENERATED_SECTIONS.contains(&&**name)));
     not_restored.extend(paths(version, excluded));
+    let mut preserved = preserved;
+    if version == LlsdVersion::V1alpha2 {
+        restore_short_names(&mut preserved, live, not_restored);
+    }
     restore_section(version, preserved, &mut Vec::new(), live, not_restored);
+}
+
+/// Prepares the restore of a short name: the field that it means is removed from `live`. A field that has changed since
+/// keeps its value and its full name.
+fn restore_short_names(preserved: &mut Fields, live: &mut Fields, not_restored: &mut Vec<String>) {
+    for (short, name, value) in short_fields(preserved) {
+        let live_value = live.get("workload").and_then(|workload| workload.get(name));
+        let unchanged = live_value == Some(&value);
+        let section = if unchanged { live.get_mut("workload") } else { preserved.get_mut("workload") };
+        if let Some(Value::Object(section)) = section {
+            section.remove(if unchanged { name } else { short });
+        }
+        if !unchanged {
+            not_restored.push(field_path(&["workload"], Some(short)));
+            // An empty section would be restored.
+            if preserved.get("workload").is_some_and(|left| left.as_object().is_some_and(Fields::is_empty)) {
+                preserved.remove("workload");
+            }
+        }
+    }
 }
 
 fn restore_section(

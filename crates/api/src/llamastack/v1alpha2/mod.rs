@@ -31,7 +31,7 @@ pub use workload::{Overrides, VolumeStorage, Workload};
 pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 
 /// Distribution to run, content of its configuration, and workload.
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -82,19 +82,17 @@ pub struct LlamaStackDistributionSpec {
     /// `providers` or `externalProviders` cannot be disabled, nor one that a provider of the spec needs, nor all APIs.
     /// If absent, the server serves all APIs of the distribution. Excludes `overrideConfig`.
     pub disabled: Option<Vec<String>>,
-    /// Port, certificates, exposure and allowed clients. If absent, the server listens on port 8321; it then has a
-    /// Service only if `providers`, `resources`, `storage`, `disabled`, `externalProviders` or `workload.overrides.env`
-    /// is set.
+    /// Port, certificates, exposure and allowed clients. If absent, the server listens on port 8321.
     pub networking: Option<Networking>,
     /// Replicas, resources, scaling, volumes and other settings of the pods. If absent, there is one replica with the
     /// defaults.
     pub workload: Option<Workload>,
     /// Providers that init containers install from images before the server starts. An external provider replaces a
-    /// provider of its API with the same id in the configuration. With `overrideConfig`, they are not installed.
+    /// provider of its API with the same id in the configuration, even in that of `overrideConfig`.
     pub external_providers: Option<ExternalProviders>,
     /// ConfigMap with a complete `config.yaml`. If absent, the configuration is generated if `providers`, `resources`,
-    /// `storage`, `disabled`, `externalProviders` or `networking.tls.enabled` is set; otherwise the server uses the
-    /// configuration of its distribution. It excludes `providers`, `resources`, `storage` and `disabled`.
+    /// `storage`, `disabled` or `externalProviders` is set or `networking.tls.enabled` is true; otherwise the server
+    /// uses the configuration of its distribution. It excludes `providers`, `resources`, `storage` and `disabled`.
     pub override_config: Option<OverrideConfig>,
 }
 
@@ -120,7 +118,8 @@ pub struct DistributionSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideConfig {
-    /// Name of a ConfigMap in the namespace of this object. Its key `config.yaml` is used unchanged.
+    /// Name of a ConfigMap in the namespace of this object. Its key `config.yaml`, or else `run.yaml`, is used unchanged,
+    /// except that `externalProviders` are added.
     #[schemars(length(min = 1))]
     pub config_map_name: String,
 }
@@ -147,7 +146,8 @@ pub struct LlamaStackDistributionStatus {
     /// Service, health, Secrets and configuration of the server.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// Findings about the spec, the most severe first. Absent if an earlier version of the operator wrote the status.
+    /// Findings about the spec, the most severe first. Absent if an earlier version of the operator wrote the status,
+    /// and while the labels of a new object's image are read for the first time.
     pub findings: Option<Vec<FindingCode>>,
     /// ConfigMap with the configuration that the Deployment uses. Absent if the Deployment mounts none.
     pub deployed_config_map_name: Option<String>,
@@ -155,11 +155,12 @@ pub struct LlamaStackDistributionStatus {
     pub pod_problem: Option<PodProblem>,
     /// Number of ready pods.
     pub available_replicas: Option<i32>,
-    /// URL of the server inside the cluster. Absent if the server has no Service.
+    /// URL of the server inside the cluster.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
-    /// URL of the server outside the cluster. Absent if the server is not exposed. Empty until an address is assigned,
-    /// unless `expose` has a `hostname`, and if no router admits the Route.
+    /// URL of the server outside the cluster: the host of the Route, or the address of the Ingress's load balancer and,
+    /// until that is assigned, the `hostname` of `expose`. Absent if the server is not exposed. Empty if there is no
+    /// address yet, and if no router admits the Route.
     #[serde(rename = "routeURL")]
     pub route_url: Option<String>,
 }
@@ -205,8 +206,8 @@ pub struct ConfigGeneration {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingCode {
-    /// `Blocker`: nothing is written until the cause is fixed. `Warning`: the object works, but not as the spec says.
-    /// `Info`: no action is needed.
+    /// `Blocker`: nothing is written until the cause is fixed. `Warning`: the spec is accepted, but a part of it has
+    /// another effect than expected, or none, or waits. `Info`: no action is needed.
     pub severity: FindingSeverity,
     /// Code in CamelCase, such as `SecretNotFound`.
     pub reason: String,

@@ -19,8 +19,9 @@ pub struct Workload {
     /// `SpecAccepted` reports that.
     #[schemars(extend("default" = 1))]
     pub replicas: Option<i32>,
-    /// Number of worker processes in each pod, at least 1. Without a CPU request, the container requests as many CPUs.
-    /// Without a mounted configuration, the image decides the number of processes. Default: 1.
+    /// Number of worker processes in each pod, at least 1. Default: 1. Without a CPU request, the container requests as
+    /// many CPUs. The start script of the operator, which runs whenever a configuration is mounted, starts the
+    /// processes of servers since 0.3; any other command has to read the variable `LLS_WORKERS`.
     #[schemars(range(min = 1))]
     pub workers: Option<i32>,
     /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory; a request of
@@ -37,10 +38,15 @@ pub struct Workload {
     /// Limit on voluntary evictions of pods. If absent, at most one pod may be unavailable if the server can have more
     /// than one replica; a single replica has no limit.
     pub pod_disruption_budget: Option<DisruptionBudget>,
+    /// Short name of `podDisruptionBudget`; only one of the two can be set.
+    pub pdb: Option<DisruptionBudget>,
     /// Rules for spreading the pods over nodes and zones. Each pair of `topologyKey` and `whenUnsatisfiable` may occur
     /// once. If absent or empty, pods are spread over regions, zones and nodes where that is possible.
     #[schemars(schema_with = "schema::spread_constraints")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
+    /// Short name of `topologySpreadConstraints`; only one of the two can be set.
+    #[schemars(schema_with = "schema::spread_constraints")]
+    pub topology_spread: Option<Vec<TopologySpreadConstraint>>,
     /// Changes to the pod and to its container.
     pub overrides: Option<Overrides>,
 }
@@ -72,7 +78,8 @@ pub struct Overrides {
     /// name occurs twice, the last entry counts.
     #[schemars(schema_with = "schema::env")]
     pub env: Option<Vec<EnvVar>>,
-    /// Command of the container. It replaces the start script of the operator and the entrypoint of the image.
+    /// Command of the container. It replaces the start script of the operator and the entrypoint of the image. If
+    /// `storage` has a password or a connection string, the command must begin with `. /run/steersman/storage.env`.
     pub command: Option<Vec<String>>,
     /// Arguments of the container's command. The start script of the operator, which runs whenever a configuration is
     /// mounted, ignores them; set `command` as well then.

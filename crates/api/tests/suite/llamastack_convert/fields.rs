@@ -97,6 +97,32 @@ fn common_fields_convert_both_ways() {
 
 /// Fields that v1alpha2 lacks go to an annotation, in the structure of a v1alpha1 object.
 #[test]
+fn short_names_convert_as_their_fields() {
+    for (short, name, value, other) in [
+        ("pdb", "podDisruptionBudget", json!({ "minAvailable": 1 }), json!({ "maxUnavailable": 1 })),
+        ("topologySpread", "topologySpreadConstraints", json!([{ "maxSkew": 1 }]), json!([{ "maxSkew": 2 }])),
+    ] {
+        let written = object(V1ALPHA2, &json!({ "workload": { short: value } }));
+        let converted = convert(written.clone(), V1ALPHA1).unwrap().object;
+        assert_eq!(converted["spec"], json!({ "server": { name: value } }));
+        let back = convert(converted.clone(), V1ALPHA2).unwrap();
+        assert_eq!((&back.object, &back.lost), (&written, &vec![]));
+        // A change or a removal in v1alpha1 counts.
+        for (change, expected) in [(json!(other), json!({ "workload": { name: other } })), (json!(null), json!({}))] {
+            let mut changed = converted.clone();
+            let server = changed["spec"]["server"].as_object_mut().unwrap();
+            server.remove(name);
+            if !change.is_null() {
+                server.insert(name.into(), change);
+            }
+            let back = convert(changed, V1ALPHA2).unwrap();
+            assert_eq!(back.object["spec"], expected);
+            assert_eq!(back.lost.len(), 1, "{:?}", back.lost);
+        }
+    }
+}
+
+#[test]
 fn v1alpha1_only_fields_go_to_annotations() {
     let server = |server: Value| json!({ "server": server });
     // v1alpha1 spec, v1alpha2 spec, and the annotated fields if they are not the whole spec.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_plan::llamastack::config::{Base, Input, Merge, generate};
+use steersman_plan::llamastack::config::{Base, CONFIG_PATH, Input, Merge, generate, pod_without_generated_file};
 use steersman_reconcile::{FieldError, Message, message, path};
 
 use crate::manifests::DocumentLocation;
@@ -21,14 +21,17 @@ pub struct ConfigDescription {
 impl ConfigDescription {
     pub fn of_the_user(spec: &LlamaStackDistributionSpec) -> Self {
         let name = spec.override_config.as_ref().map(|config| config.config_map_name.as_str()).unwrap_or_default();
-        Self::external(format!("ConfigMap {name}, unchanged"))
+        let pod = pod_without_generated_file(spec, CONFIG_PATH, "");
+        let added = if pod.init_containers.is_empty() { "unchanged" } else { "with the external providers added" };
+        Self {
+            origin: format!("ConfigMap {name}, {added}"),
+            init_containers: pod.init_containers.into_iter().map(|container| container.name).collect(),
+            variables: pod.env,
+        }
     }
 
     pub fn of_the_image() -> Self {
-        Self::external("the file inside the image; nothing is mounted".to_owned())
-    }
-
-    fn external(origin: String) -> Self {
+        let origin = "the file inside the image; nothing is mounted".to_owned();
         Self { origin, variables: Vec::new(), init_containers: Vec::new() }
     }
 

@@ -107,8 +107,10 @@ fn one(
 ) -> anyhow::Result<Option<Rendered>> {
     let location = &document.location;
     let checked = check(schemas, Family::Llsd, version, &document.object, given)?;
-    output.report(location, &checked);
-    let Some(stored) = checked.stored else { return Ok(None) };
+    let Some(stored) = checked.stored else {
+        output.report(location, &checked);
+        return Ok(None);
+    };
     if !stored["metadata"]["name"].is_string() {
         output.refuse(format!("{location}: metadata.name: Required value: the names of the children start with it"));
         return Ok(None);

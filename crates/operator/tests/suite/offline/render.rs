@@ -183,7 +183,7 @@ fn render_refuses_what_validate_refuses() {
         .assert_refused(1, "metadata.name: Required value");
     let taken = OLD_STACK
         .replace("    containerSpec:", "    podOverrides: {volumes: [{name: a}, {name: a}]}\n    containerSpec:");
-    run_on(&taken, &["render"]).assert_refused(1, "spec.server.podOverrides.volumes has two volumes \"a\".");
+    run_on(&taken, &["render"]).assert_refused(1, "spec.server.podOverrides.volumes: it has two volumes \"a\".");
 }
 
 #[test]

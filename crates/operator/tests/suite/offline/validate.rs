@@ -5,9 +5,13 @@ use std::path::Path;
 use super::{CommandRun, NEW_STACK, OLD_STACK, Workspace, fixture_files, fixtures, run_on};
 
 /// Manifests that are valid by their schema but refused by admission.
-const REFUSED_BY_ADMISSION: [(&str, &str); 3] = [
+const REFUSED_BY_ADMISSION: [(&str, &str); 4] = [
     ("llamastack/valid/v1alpha1-empty-parts.yaml", "spec.server.distribution: one of name or image must be specified."),
     ("llamastack/valid/v1alpha2-empty-parts.yaml", "spec.providers.safety[0].id: id must not be empty if specified."),
+    (
+        "v1alpha1-budget-in-numbers.yaml",
+        "spec.server.podDisruptionBudget: it has both minAvailable and maxUnavailable.",
+    ),
     (
         "v1alpha2-external-providers.yaml",
         "spec.externalProviders.agents[0]: the server of this distribution has no API",

@@ -49,7 +49,7 @@ pub fn profiling_request(namespace: &str, features: Value) -> Snapshot {
             spec: serde_json::from_value(spec).unwrap(),
             status: Some(serde_json::from_value(status).unwrap()),
         },
-        job: Some(ObservedJob { owner: Some(UID.into()), mark: None, state: JobState::Running }),
+        job: Some(ObservedJob { owner: Some(UID.into()), accepted_spec: None, state: JobState::Running }),
         job_pods: vec![],
         output: None,
         graph: None,
@@ -213,9 +213,9 @@ impl ProfilingEnv {
         let owners = output.metadata.owner_references.unwrap();
         let owner = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
         let mut snapshot = profiling_request(self.namespace.name(), features);
-        let accepted = steersman_plan::dynamo::request::spec_mark(&snapshot.object.spec);
+        let accepted = steersman_plan::dynamo::request::spec_hash(&snapshot.object.spec);
         snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
-        snapshot.job = Some(ObservedJob { owner: Some(UID.into()), mark: None, state });
+        snapshot.job = Some(ObservedJob { owner: Some(UID.into()), accepted_spec: None, state });
         snapshot.output = Some(ObservedOutput {
             uid: output.metadata.uid.unwrap(),
             version: output.metadata.resource_version,

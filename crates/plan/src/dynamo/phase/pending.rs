@@ -17,8 +17,8 @@ pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
     let job = snapshot.job.as_ref();
     // The Job was made from a valid spec, even if the spec has changed since.
     if is_own(&snapshot.object, job) {
-        if let Some(mark) = job.and_then(|job| job.mark.clone()) {
-            snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
+        if let Some(hash) = job.and_then(|job| job.accepted_spec.clone()) {
+            snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), hash);
         }
         return enter_profiling(snapshot);
     }
@@ -102,8 +102,8 @@ fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> PhaseSt
     step.with_detail(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
 }
 
-/// Sets the fields that the request must have before the Job is created: the discovered hardware, and the mark of the
-/// spec.
+/// Sets the fields that the request must have before the Job is created: the discovered hardware, and the annotation
+/// with the hash of the spec.
 fn prepare(snapshot: &mut Snapshot) {
     let object = &mut snapshot.object;
     let Ok(hardware) = hardware::complete(object.spec.hardware.as_ref(), &snapshot.hardware) else { return };
@@ -112,7 +112,7 @@ fn prepare(snapshot: &mut Snapshot) {
         // The API server increments the generation with every change of the spec.
         object.generation = object.generation.map(|generation| generation + 1);
     }
-    object.annotations.insert(ACCEPTED_SPEC.to_owned(), request::spec_mark(&object.spec));
+    object.annotations.insert(ACCEPTED_SPEC.to_owned(), request::spec_hash(&object.spec));
 }
 
 /// The expected state after the Job is created: nothing is left of an earlier one.
@@ -120,7 +120,7 @@ pub fn expect_job(snapshot: &mut Snapshot) {
     let object = &snapshot.object;
     snapshot.job = Some(ObservedJob {
         owner: Some(object.uid.clone()),
-        mark: Some(request::spec_mark(&object.spec)),
+        accepted_spec: Some(request::spec_hash(&object.spec)),
         state: JobState::Running,
     });
     snapshot.job_pods.clear();

@@ -19,8 +19,7 @@ pub struct AdoptedTemplate<'a> {
     pub label: String,
 }
 
-/// Keeps the template from the adoption until the inputs of the pods change. `several` records whether there was more
-/// than one replica at the adoption; scaling must not restart running pods.
+/// Keeps the template from the adoption until the inputs of the pods change.
 pub fn adopted_template<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<AdoptedTemplate<'a>> {
     let live = snapshot.deployment.as_ref().filter(|live| live.template.is_object())?;
     // Which image the name stands for is unknown, so that no change of it can be observed.
@@ -31,6 +30,7 @@ pub fn adopted_template<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<Ado
     }
     let several = fields::replicas(&snapshot.object.spec) > 1;
     let server = server_inputs(&snapshot.object.v1alpha1.server);
+    // Both labels are accepted, so that scaling does not restart adopted pods.
     for several in [several, !several] {
         let label = label(snapshot, setup, &server, several);
         let known = |adopted: &String| {
@@ -45,9 +45,10 @@ pub fn adopted_template<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<Ado
     None
 }
 
-/// Hashes the inputs of the pods, not the template: a newer version may render the template differently, which is no
-/// reason for a restart. The spec counts in its v1alpha1 form, from which earlier operators made the pods, plus the
-/// v1alpha2 inputs that are present.
+/// Value of the label: a hash of the inputs of the pods. The template itself is not hashed, because a newer version may
+/// render it differently, which is no reason for a restart. The spec is hashed in its v1alpha1 form, from which earlier
+/// operators made the pods, with the v1alpha2 inputs that are present. `several`: whether the spec had more than one
+/// replica at the adoption, which made earlier operators add scheduling rules to the pods.
 fn label(snapshot: &Snapshot, setup: &Setup, server: &Value, several: bool) -> String {
     let object = &snapshot.object;
     let mut inputs = json!({ "server": server, "image": setup.image, "several": several });

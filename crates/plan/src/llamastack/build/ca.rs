@@ -79,6 +79,12 @@ fn invalid_bundle(message: String, remedy: &str) -> FieldError {
     FieldError::new(path!(spec.networking.tls.caBundle), reason::INVALID, message, remedy)
 }
 
+/// The keys that cannot be keys of a ConfigMap.
+pub fn invalid_keys(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
+    let keys = reference(spec).map(keys).unwrap_or_default();
+    keys.iter().filter_map(|key| valid_key(key).err()).collect()
+}
+
 fn valid_key(key: &str) -> Result<(), FieldError> {
     let refuse = |why: String| {
         Err(FieldError::new(

@@ -1,6 +1,6 @@
 //! The container of the server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, HTTPGetAction, Probe, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -9,7 +9,7 @@ use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, Overrides}
 use steersman_reconcile::quantity::billionths;
 
 use super::pod::{TRUST_FILE, volume_mounts};
-use crate::llamastack::config::{self, TLS_CERT, TLS_KEY, variable};
+use crate::llamastack::config::{TLS_CERT, TLS_KEY, variable};
 use crate::llamastack::fields;
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::ObservedObject;
@@ -50,7 +50,7 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
     };
     let name = object.v1alpha1.container_name.clone().filter(|name| !name.is_empty());
     let secure = fields::certificate(spec).is_some();
-    let env_file = setup.generated.as_ref().and_then(|generated| generated.pod.env_file);
+    let env_file = setup.pod.env_file;
     // Without a mounted configuration (generated or the user's), the image's own command starts the server.
     let start =
         setup.config.as_ref().map(|_| vec!["/bin/sh".to_owned(), "-c".to_owned(), start_script(secure, env_file)]);
@@ -84,8 +84,6 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
 /// Names are unique, because server-side apply rejects duplicates. The last entry of a name counts, in its place, where
 /// it may refer to the variables before it.
 fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
-    let generated = setup.generated.as_ref();
-    let path = generated.map_or(config::CONFIG_PATH, |generated| generated.pod.config_path);
     let port = fields::port(spec).to_string();
     let ours: Vec<EnvVar> = [
         Some(variable("HF_HOME", fields::mount_path(spec))),
@@ -94,25 +92,34 @@ fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
         Some(variable("LLS_PORT", &port)),
         // The image's own command reads this variable; it is unset for the default port.
         (fields::port(spec) != fields::PORT).then(|| variable("LLAMA_STACK_PORT", &port)),
-        Some(variable("LLAMA_STACK_CONFIG", path)),
+        Some(variable("LLAMA_STACK_CONFIG", setup.pod.config_path)),
     ]
     .into_iter()
     .flatten()
-    .chain(generated.into_iter().flat_map(|generated| generated.pod.env.iter().chain(&generated.env).cloned()))
+    .chain(setup.pod.env.iter().cloned())
+    .chain(setup.generated.iter().flat_map(|generated| generated.env.iter().cloned()))
     .collect();
     let all: Vec<&EnvVar> = ours.iter().chain(fields::env(spec)).collect();
-    let repeated = |place: usize| all[place + 1..].iter().any(|later| later.name == all[place].name);
-    (0..all.len()).filter(|place| !repeated(*place)).map(|place| all[place].clone()).collect()
+    let mut known = BTreeSet::new();
+    let mut last: Vec<EnvVar> = all.into_iter().rev().filter(|env| known.insert(&env.name)).cloned().collect();
+    last.reverse();
+    last
 }
 
 /// A request of zero counts as unset. Limits are added only if the user sized the server by `workers`.
-fn resources(spec: &LlamaStackDistributionSpec) -> ResourceRequirements {
+pub fn resources(spec: &LlamaStackDistributionSpec) -> ResourceRequirements {
     let given = spec.workload.as_ref().and_then(|workload| workload.resources.clone()).unwrap_or_default();
     let workers = fields::workers(spec);
     let defaults = [
         ("cpu".to_owned(), Quantity(workers.unwrap_or(1).to_string())),
         ("memory".to_owned(), Quantity(MEMORY.to_owned())),
     ];
+    // A default request above the user's limit would be refused.
+    let defaults = defaults.map(|(name, default)| {
+        let limit = given.limits.as_ref().and_then(|limits| limits.get(&name));
+        let limit = limit.filter(|limit| (Some(1)..billionths(&default.0)).contains(&billionths(&limit.0)));
+        (name, limit.cloned().unwrap_or(default))
+    });
     let requests = completed(given.requests, &defaults);
     let sized = defaults.map(|(name, default)| (name.clone(), requests.get(&name).cloned().unwrap_or(default)));
     let limits = match workers {

@@ -27,7 +27,8 @@ use super::resolution::Setup;
 use super::snapshot::{ObservedObject, ObservedRoute, Snapshot};
 use super::{fields, names};
 
-pub use pod::{CONFIG_HASH, STORAGE_VOLUME, TRUST_HASH, template, volume_mounts, volumes};
+pub use container::resources;
+pub use pod::{CONFIG_HASH, STORAGE_VOLUME, TRUST_HASH, mount_paths, template, volume_names};
 
 /// The storage version: the garbage collector must find the owner even when older versions are no longer served.
 const API_VERSION: &str = "llamastack.io/v1alpha2";
@@ -64,7 +65,7 @@ pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
         Some(Write::Apply(deployment(snapshot, setup))),
         // The Service follows the Deployment: if that is rejected, the Service must not lead to a port without a
         // listener.
-        fields::wants_service(spec).then(|| Write::Apply(network::service(object))),
+        Some(Write::Apply(network::service(object))),
         fields::autoscaling(spec).map(|autoscaling| Write::Apply(scaling::autoscaler(object, autoscaling))),
         scaling::disruption_budget(object).map(Write::Apply),
         // The Route precedes the Ingress: routers derive a Route from an Ingress, and the older of two Routes gets the

@@ -8,10 +8,12 @@ use k8s_openapi::api::core::v1::{
     TopologySpreadConstraint, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 
 use super::{ca, container, matching};
 use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH, mount};
 use crate::llamastack::resolution::Setup;
+use crate::llamastack::rules::AddedVolumes;
 use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 use crate::llamastack::{fields, names, secret_change};
 
@@ -48,13 +50,11 @@ pub fn template(snapshot: &Snapshot, setup: &Setup) -> PodTemplateSpec {
 fn pod(object: &ObservedObject, setup: &Setup) -> PodSpec {
     let spec = &object.spec;
     let overrides = fields::overrides(spec);
-    let spread = spec.workload.as_ref().and_then(|workload| workload.topology_spread_constraints.clone());
-    let spread = spread.filter(|given| !given.is_empty());
-    let before = setup.generated.as_ref().map(|generated| generated.pod.init_containers.clone());
+    let spread = fields::spread_constraints(spec).map(|(_, given)| given.to_vec()).filter(|given| !given.is_empty());
     PodSpec {
         service_account_name: Some(fields::service_account(object)),
         security_context: Some(PodSecurityContext { fs_group: Some(FS_GROUP), ..Default::default() }),
-        init_containers: before.filter(|containers| !containers.is_empty()),
+        init_containers: Some(setup.pod.init_containers.clone()).filter(|containers| !containers.is_empty()),
         containers: vec![container::server(object, setup)],
         volumes: Some(volumes(object, setup)),
         // The constraints do not depend on the number of replicas, so that scaling does not restart running pods.
@@ -65,8 +65,36 @@ fn pod(object: &ObservedObject, setup: &Setup) -> PodSpec {
     }
 }
 
+/// Names of the volumes that Steersman adds.
+pub fn volume_names<'a>(spec: &LlamaStackDistributionSpec, added: &AddedVolumes<'a>) -> Vec<&'a str> {
+    [
+        Some(STORAGE_VOLUME),
+        added.config.then_some(CONFIG_VOLUME),
+        added.trust.then_some(TRUST_VOLUME),
+        fields::certificate(spec).map(|_| CERTIFICATE_VOLUME),
+    ]
+    .into_iter()
+    .flatten()
+    .chain(added.pod.volumes.iter().map(|volume| volume.name.as_str()))
+    .collect()
+}
+
+/// Paths in the server's container at which Steersman mounts volumes.
+pub fn mount_paths<'a>(spec: &'a LlamaStackDistributionSpec, added: &AddedVolumes<'a>) -> Vec<&'a str> {
+    [
+        Some(fields::mount_path(spec)),
+        added.config.then_some(CONFIG_DIR),
+        added.trust.then_some(TRUST_DIR),
+        fields::certificate(spec).map(|_| TLS_PATH),
+    ]
+    .into_iter()
+    .flatten()
+    .chain(added.pod.volume_mounts.iter().map(|mount| mount.mount_path.as_str()))
+    .collect()
+}
+
 /// All volumes of the pod, the user's last.
-pub fn volumes(object: &ObservedObject, setup: &Setup) -> Vec<Volume> {
+fn volumes(object: &ObservedObject, setup: &Setup) -> Vec<Volume> {
     let spec = &object.spec;
     let volume = |name: &str| Volume { name: name.to_owned(), ..Default::default() };
     let storage = match fields::storage(spec) {
@@ -95,9 +123,9 @@ pub fn volumes(object: &ObservedObject, setup: &Setup) -> Vec<Volume> {
         secret: Some(SecretVolumeSource { secret_name: Some(secret.to_owned()), ..Default::default() }),
         ..volume(CERTIFICATE_VOLUME)
     });
-    let generated = setup.generated.iter().flat_map(|generated| generated.pod.volumes.clone());
+    let needed = setup.pod.volumes.clone();
     let given = fields::overrides(spec).and_then(|overrides| overrides.volumes.clone()).unwrap_or_default();
-    std::iter::once(storage).chain(config).chain(trust).chain(certificate).chain(generated).chain(given).collect()
+    std::iter::once(storage).chain(config).chain(trust).chain(certificate).chain(needed).chain(given).collect()
 }
 
 /// All mounts of the server's container, the user's last.
@@ -107,9 +135,9 @@ pub fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Vec<VolumeMount>
     let config = setup.config.as_ref().map(|_| mount(CONFIG_VOLUME, CONFIG_DIR, true));
     let trust = setup.bundle.as_ref().map(|_| mount(TRUST_VOLUME, TRUST_DIR, true));
     let certificate = fields::certificate(spec).map(|_| mount(CERTIFICATE_VOLUME, TLS_PATH, true));
-    let generated = setup.generated.iter().flat_map(|generated| generated.pod.volume_mounts.clone());
+    let needed = setup.pod.volume_mounts.clone();
     let given = fields::overrides(spec).and_then(|overrides| overrides.volume_mounts.clone()).unwrap_or_default();
-    std::iter::once(storage).chain(config).chain(trust).chain(certificate).chain(generated).chain(given).collect()
+    std::iter::once(storage).chain(config).chain(trust).chain(certificate).chain(needed).chain(given).collect()
 }
 
 fn spread_constraints(object: &str) -> Vec<TopologySpreadConstraint> {

@@ -65,7 +65,7 @@ pub fn autoscaler(object: &ObservedObject, autoscaling: &Autoscaling) -> Dynamic
 /// Without a budget in the spec, only several replicas get one: a single pod could never be moved off its node.
 pub fn disruption_budget(object: &ObservedObject) -> Option<DynamicObject> {
     let spec = &object.spec;
-    let given = spec.workload.as_ref().and_then(|workload| workload.pod_disruption_budget.as_ref());
+    let given = fields::disruption_budget(spec).map(|(_, budget)| budget);
     let most = fields::autoscaling(spec).map_or(0, |autoscaling| autoscaling.max_replicas).max(fields::replicas(spec));
     if given.is_none() && most <= 1 {
         return None;

@@ -38,6 +38,19 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
         let remedy = "Remove one of them. The ConfigMap of overrideConfig is used unchanged.";
         errors.push(error(path!(spec).field(section), &message, remedy, rule));
     }
+    let workload = spec.workload.as_ref();
+    let budgets = workload.is_some_and(|given| given.pdb.is_some() && given.pod_disruption_budget.is_some());
+    let spreads =
+        workload.is_some_and(|given| given.topology_spread.is_some() && given.topology_spread_constraints.is_some());
+    for (both, short, name) in
+        [(budgets, "pdb", "podDisruptionBudget"), (spreads, "topologySpread", "topologySpreadConstraints")]
+    {
+        if both {
+            let message = format!("{short} and {name} are mutually exclusive");
+            let path = path!(spec.workload).field(short);
+            errors.push(FieldError::new(path, reason::INVALID, message, "Remove one of them."));
+        }
+    }
     let networking = spec.networking.as_ref();
     // The plan reads a port of 0 as unset; it is refused all the same.
     if let Some(port) = networking.and_then(|networking| networking.port).filter(|port| !(1..=65_535).contains(port)) {
@@ -50,7 +63,7 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
         errors.push(error(
             path!(spec.networking.tls.secretName),
             "secretName is required when TLS is enabled",
-            "Set it to a Secret of type kubernetes.io/tls in the namespace of this object.",
+            "Set it to the name of a Secret of type kubernetes.io/tls in the namespace of this object.",
             rules::TLS_NEEDS_SECRET,
         ));
     }

@@ -1,10 +1,12 @@
-//! The vector length of embedding models: a server does not start with a model that lacks it.
+//! Embedding models: their vector length, without which a server does not start, and the providers of those in a base.
 
+use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::Model;
 use steersman_reconcile::FieldPath;
 
-use super::FieldError;
+use super::draft::{list, text};
 use super::problem::reason;
+use super::{FieldError, ids};
 
 /// Field of a model in the spec. Upstream has none for it and cannot register such a model.
 pub(super) const FIELD: &str = "embeddingDimension";
@@ -56,4 +58,14 @@ pub(super) fn dimension(model: &Model, path: &FieldPath) -> Result<u64, FieldErr
 fn known(name: &str) -> Option<u64> {
     let last = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     KNOWN.iter().find(|(known, _)| *known == last).map(|(_, length)| *length)
+}
+
+/// A model of the base, other than a language model, that the provider with this id serves.
+pub(super) fn model_of<'b>(base: &'b Value, provider: &str) -> Option<&'b str> {
+    let serves = |of: &&Value| text(of, "provider_id").is_some_and(|id| ids::effective(id).id == provider);
+    let defaults = base["vector_stores"].as_object().into_iter().flatten().map(|(_, value)| value);
+    let registered =
+        [&base["registered_resources"]["models"], &base["models"]].into_iter().flat_map(|at| list(Some(at)));
+    let special = registered.filter(|model| text(model, "model_type").is_some_and(|type_| type_ != "llm"));
+    defaults.chain(special).filter(serves).find_map(|model| text(model, "model_id"))
 }

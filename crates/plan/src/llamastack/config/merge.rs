@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use steersman_reconcile::path;
 
-use super::draft::{self, Draft, id_of};
+use super::apis::{self, INFERENCE};
+use super::draft::{self, Draft, id_of, text};
 use super::problem::reason;
 use super::providers::ProviderEntry;
-use super::{FieldError, apis};
+use super::{FieldError, embeddings};
 
 /// The annotation that selects the way of merging.
 pub const ANNOTATION: &str = "steersman.dev/provider-merge";
@@ -46,6 +47,8 @@ impl Merge {
 /// An entry of the spec replaces the base entry with the same effective id, or with `replace` all base entries of the
 /// API.
 pub(super) fn providers(draft: &mut Draft<'_>, entries: &[ProviderEntry], merge: Merge) {
+    let replaced: Vec<FieldError> = entries.iter().filter_map(|entry| replaces_embeddings(draft, entry)).collect();
+    draft.errors.extend(replaced);
     let mut providers = draft::take(&mut draft.config, "providers");
     for (api, _) in draft.spec.providers.iter().flat_map(apis::of) {
         let ours: Vec<&ProviderEntry> = entries.iter().filter(|entry| entry.api == api).collect();
@@ -65,4 +68,26 @@ pub(super) fn providers(draft: &mut Draft<'_>, entries: &[ProviderEntry], merge:
     for entry in entries {
         draft.serve(entry.api.key);
     }
+}
+
+/// Refuses a provider of another type under the id of a provider that serves models of the base, such as the embedding
+/// model of vector stores: the server looks for them when it starts.
+fn replaces_embeddings(draft: &Draft<'_>, entry: &ProviderEntry) -> Option<FieldError> {
+    let base = draft.base.filter(|_| entry.api == INFERENCE)?;
+    let same_id = |known: &&Value| id_of(known).is_some_and(|known| known.id == entry.id);
+    let replaced = draft.entries(INFERENCE.key).iter().find(same_id)?;
+    let (old, new) = (text(replaced, "provider_type")?, text(&entry.value, "provider_type")?);
+    let model = embeddings::model_of(&base.config, &entry.id)?;
+    (old != new).then(|| {
+        FieldError::new(
+            entry.path.field("id"),
+            reason::INVALID,
+            format!(
+                "provider ID {:?} is that of the distribution's {old}, which serves {model}; the server does not start \
+                 without it",
+                entry.id
+            ),
+            "Give the provider another id.",
+        )
+    })
 }

@@ -10,8 +10,10 @@ mod external;
 mod ids;
 mod kinds;
 mod layout;
+mod limits;
 mod listen;
 mod merge;
+mod nearest;
 mod needs;
 mod pod;
 pub mod problem;
@@ -40,9 +42,14 @@ pub use external::{
     External, INSTALL, Installed, all as external_providers, merge as merge_external,
     merge_files as merge_external_files,
 };
+pub use kinds::{PackageType, package_types};
+pub use limits::{MAX_DISABLED, MAX_NAME_BYTES, MAX_POD_ENTRIES, MAX_PROVIDERS, MAX_RESOURCES, MAX_SECRET_REFERENCES};
 pub use listen::{TLS_CERT, TLS_KEY, TLS_PATH};
 pub use merge::{ANNOTATION, Merge};
-pub use pod::{CONFIG_DIR, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, INIT_MEMORY_LIMIT, Pod, mount, variable};
+pub use pod::{
+    CONFIG_DIR, CONFIG_KEY, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, INIT_MEMORY_LIMIT, LEGACY_CONFIG_KEY,
+    LEGACY_CONFIG_PATH, Pod, mount, variable,
+};
 pub use providers::kind_of;
 pub use render::{hash_of_base, read as read_yaml};
 pub use secrets::SecretUse;
@@ -53,7 +60,7 @@ pub use version::{SUPPORTED, detect as detect_version};
 /// The source of the server's configuration, `config.yaml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// A ConfigMap of the user, unchanged.
+    /// A ConfigMap of the user. Only external providers are added to it.
     Override,
     /// Generated from the spec and the base.
     Generated,
@@ -161,7 +168,7 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
         provider_count,
         resource_count: draft.resources,
         env,
-        pod: pod::parts(input.spec, prepare, &draft.secrets.uses, input.operator_image),
+        pod: pod::parts(input.spec, CONFIG_PATH, prepare, &draft.secrets.uses, input.operator_image),
         secrets: draft.secrets.uses,
         remarks: draft.remarks,
     })
@@ -175,25 +182,44 @@ pub struct Checked {
     pub errors: Vec<FieldError>,
     pub remarks: Vec<FieldError>,
     pub secrets: Vec<SecretUse>,
+    /// The parts of the pod that the configuration needs.
+    pub pod: Pod,
 }
 
 /// Checks a spec as `generate` does. Without a base, the checks that depend on it are skipped.
 pub fn check(input: &Input<'_>) -> Checked {
-    let (draft, _) = build(input);
+    let (draft, prepare) = build(input);
     let version = input.base.and_then(|base| detect_version(&base.config).err());
     let errors = version.into_iter().chain(draft.errors).collect();
-    Checked { errors, remarks: draft.remarks, secrets: draft.secrets.uses }
+    let pod = pod::parts(input.spec, CONFIG_PATH, prepare, &draft.secrets.uses, input.operator_image);
+    Checked { errors, remarks: draft.remarks, secrets: draft.secrets.uses, pod }
+}
+
+/// The parts of the pod of a server whose configuration is not generated. External providers are merged into the file
+/// at `config_path`.
+pub fn pod_without_generated_file(
+    spec: &LlamaStackDistributionSpec,
+    config_path: &'static str,
+    operator_image: &str,
+) -> Pod {
+    pod::parts(spec, config_path, Prepare::default(), &[], operator_image)
 }
 
 pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
     let mut draft = Draft::new(spec, None);
-    external::check(&mut draft);
-    Checked { errors: draft.errors, remarks: draft.remarks, secrets: Vec::new() }
+    if draft.check_limits() {
+        external::check(&mut draft);
+    }
+    let pod = pod_without_generated_file(spec, CONFIG_PATH, "");
+    Checked { errors: draft.errors, remarks: draft.remarks, secrets: Vec::new(), pod }
 }
 
 /// Disabled APIs are removed before resources are bound, so that no model gets a provider that is not there.
 fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     let mut draft = Draft::new(input.spec, input.base);
+    if !draft.check_limits() {
+        return (draft, Prepare::default());
+    }
     let entries = providers::expand(&mut draft);
     let disabled = disabled::names(&mut draft);
     merge::providers(&mut draft, &entries, input.merge);

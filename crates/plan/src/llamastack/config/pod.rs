@@ -17,7 +17,12 @@ use super::storage::{KV_PASSWORD, Prepare, SQL_CONNECTION_STRING};
 /// The volume with the ConfigMap of the configuration, which the Deployment adds, and its mount path.
 pub const CONFIG_VOLUME: &str = "user-config";
 pub const CONFIG_DIR: &str = "/etc/llama-stack";
+/// The ConfigMap key with the server's configuration, and its path in the pod.
+pub const CONFIG_KEY: &str = "config.yaml";
 pub const CONFIG_PATH: &str = "/etc/llama-stack/config.yaml";
+/// The key that early releases of the Go operator read. `CONFIG_KEY` precedes it.
+pub const LEGACY_CONFIG_KEY: &str = "run.yaml";
+pub const LEGACY_CONFIG_PATH: &str = "/etc/llama-stack/run.yaml";
 
 /// The file after external providers were merged into it.
 const MERGED_VOLUME: &str = "final-config";
@@ -69,13 +74,15 @@ pub struct Pod {
     pub env_file: Option<&'static str>,
 }
 
+/// `config_path` is the path of the mounted configuration.
 pub(super) fn parts(
     spec: &LlamaStackDistributionSpec,
+    config_path: &'static str,
     prepare: Prepare,
     secrets: &[SecretUse],
     operator_image: &str,
 ) -> Pod {
-    let mut pod = Pod { config_path: CONFIG_PATH, ..Pod::default() };
+    let mut pod = Pod { config_path, ..Pod::default() };
     if prepare.any() {
         prepared(&mut pod, prepare, secrets, operator_image);
     }
@@ -123,7 +130,7 @@ fn installed(pod: &mut Pod, external: &[External], limit: Option<Quantity>, oper
         });
     }
     let metadata = format!("{PACKAGES_DIR}/metadata");
-    let args = ["merge-providers", "--config", CONFIG_PATH, "--metadata", &metadata, "--out", MERGED];
+    let args = ["merge-providers", "--config", pod.config_path, "--metadata", &metadata, "--out", MERGED];
     pod.init_containers.push(Container {
         args: Some(args.map(ToOwned::to_owned).to_vec()),
         env: Some(vec![variable(EXTERNAL_VARIABLE, &json!(external).to_string())]),

@@ -9,12 +9,14 @@ use steersman_reconcile::{FieldPath, message, path};
 use super::apis::{self, Api, TELEMETRY};
 use super::draft::{Draft, text};
 use super::kinds::{self, ProviderKind};
+use super::nearest::nearest;
 use super::problem::reason;
 use super::{FieldError, ids, secrets, settings, storage};
 
 pub(super) struct ProviderEntry {
     pub api: Api,
     pub id: String,
+    pub path: FieldPath,
     pub value: Value,
 }
 
@@ -24,16 +26,17 @@ pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<ProviderEntry> {
     let mut entries = Vec::new();
     for (api, form) in apis::of(providers) {
         let Some(form) = form else { continue };
-        if api == TELEMETRY && !form.all().is_empty() && skipped(draft) {
-            continue;
-        }
+        let skip = api == TELEMETRY && !form.all().is_empty() && skipped(draft);
         for (place, provider) in form.all().iter().enumerate() {
             let path = path(api, form, place);
             if check_id(draft, form, provider, &path) {
                 unique(draft, &mut owners, api, provider, &path);
             }
+            if skip {
+                continue;
+            }
             let value = entry(draft, api, provider, &path);
-            entries.push(ProviderEntry { api, id: ids::of(provider).to_owned(), value });
+            entries.push(ProviderEntry { api, id: ids::of(provider).to_owned(), path, value });
         }
     }
     entries
@@ -111,7 +114,48 @@ fn entry(draft: &mut Draft<'_>, api: Api, provider: &Provider, path: &FieldPath)
     }
     let kind = kinds::find(api, &provider.provider);
     let config = config(draft, api, provider, kind, path);
-    json!({ "provider_id": ids::of(provider), "provider_type": type_(draft, api, provider, kind), "config": config })
+    let type_ = type_(draft, api, provider, kind);
+    check_type(draft, api, provider, &type_, path);
+    json!({ "provider_id": ids::of(provider), "provider_type": type_, "config": config })
+}
+
+/// Reports a type that the server's package does not have. A short name that is nearly one of the package is a typing
+/// mistake and refused; any other type may be one that the image adds.
+fn check_type(draft: &mut Draft<'_>, api: Api, provider: &Provider, type_: &str, path: &FieldPath) {
+    let known: Vec<String> = kinds::of_server(api, &draft.server).map(ProviderKind::type_).collect();
+    let in_base = draft.entries(api.key).iter().any(|entry| text(entry, "provider_type") == Some(type_));
+    // The folder holds types of the image's own.
+    let extended = draft.config.contains_key("external_providers_dir");
+    let complete = api != TELEMETRY && kinds::is_complete(&draft.server);
+    let named = !ids::of(provider).is_empty();
+    if !complete || !named || in_base || extended || known.iter().any(|known| known == type_) {
+        return;
+    }
+    let version = draft.base.map(|base| base.server_version.as_str()).unwrap_or_default();
+    let message = format!(
+        "llama-stack {version} has no provider type {type_:?} for {}, and the server does not start with it",
+        api.field
+    );
+    let written = provider.provider.as_str();
+    let names: Vec<&str> = if written.contains("::") {
+        known.iter().map(String::as_str).collect()
+    } else {
+        kinds::of_server(api, &draft.server).map(|kind| kind.name).collect()
+    };
+    match nearest(written, &names) {
+        Some(meant) if !written.contains("::") => {
+            let remedy = format!("Use {meant:?}. If the image adds this type, write it as {type_:?}.");
+            draft.refuse(path.field("provider"), message, remedy);
+        }
+        Some(meant) => {
+            let remedy = format!("Use {meant:?}, unless the image adds this type.");
+            draft.remark(path.field("provider"), reason::UNKNOWN_TYPE, message, remedy);
+        }
+        None => {
+            let remedy = "Use a type of docs/configuration.md, unless the image adds this one.";
+            draft.remark(path.field("provider"), reason::UNKNOWN_TYPE, message, remedy);
+        }
+    }
 }
 
 pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError {
@@ -176,10 +220,19 @@ fn config(
             }
         }
     }
-    for (key, reference) in provider.secret_refs.iter().flatten() {
+    let references = provider.secret_refs.iter().flatten();
+    // The specification's key comes first, so that the provider's own key, which it sets as well, wins.
+    let (general, own): (Vec<_>, Vec<_>) = references.partition(|(key, _)| *key == "api_key");
+    for (key, reference) in general.into_iter().chain(own) {
         let at = secrets::path(&path.field("secretRefs").field(key.clone()), reference);
         let variable = ids::variable(ids::of(provider), key);
-        if let Some(placeholder) = secret(draft, variable, reference.key(), at) {
+        let Some(placeholder) = secret(draft, variable, reference.key(), at) else { continue };
+        if key == "api_key" {
+            let read = kind.and_then(|kind| kind.secret);
+            for key in keys(draft, kind, read, "api_key", path, "secretRefs.api_key") {
+                set(draft, key, &placeholder, "secretRefs");
+            }
+        } else {
             set(draft, key, &placeholder, "secretRefs");
         }
     }
@@ -238,8 +291,7 @@ fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Prov
         let backend = storage::backend(&draft.config, storage::KV);
         defaults.insert("persistence".to_owned(), json!({ "namespace": namespace, "backend": backend }));
     }
-    // The key is required, but may be null.
-    if kind.type_() == "remote::milvus" {
+    if kind.type_() == kinds::MILVUS {
         defaults.insert("token".to_owned(), Value::Null);
     }
     if let Some(file) = kind.file {

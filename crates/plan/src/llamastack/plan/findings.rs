@@ -1,8 +1,5 @@
-//! The findings of a plan: one function for each rule.
+//! The findings of a plan: those of the object by `rules`, and one function for each rule about the cluster.
 
-use std::collections::BTreeSet;
-
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{FindingCode, FindingSeverity};
@@ -10,10 +7,11 @@ use steersman_reconcile::quantity::billionths;
 use steersman_reconcile::{FieldPath, Finding, Message, Severity, message, path};
 
 use crate::llamastack::annotations::KEEP_VOLUME;
-use crate::llamastack::build::{self, adoption, scaling};
+use crate::llamastack::build::{self, adoption};
 use crate::llamastack::config::problem::reason::{IGNORED, LABELS};
 use crate::llamastack::config::{FieldError, base};
 use crate::llamastack::resolution::{Setup, SpecResolution};
+use crate::llamastack::rules::{self, AddedVolumes};
 use crate::llamastack::snapshot::{ObservedClaim, ObservedObject, ObservedRoute, ReplicasOwner, Snapshot};
 use crate::llamastack::validate::unread_problem;
 use crate::llamastack::{annotations, fields, names, secret_change, volume};
@@ -42,17 +40,15 @@ impl SpecFinding {
 pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFinding> {
     let object = &snapshot.object;
     let setup = resolution.setup.as_ref();
-    let rules = [
-        (path!(metadata.name), name(object)),
+    let added = setup.map(|setup| AddedVolumes {
+        config: setup.config.is_some(),
+        trust: setup.bundle.is_some(),
+        pod: &setup.pod,
+    });
+    let of_object = rules::check(Some(&object.name), &object.spec, added.as_ref());
+    let of_cluster = [
         (path!(spec.distribution), resolution.image_error.clone()),
         (path!(spec.networking.port), port(object)),
-        (path!(spec.workload.replicas), replicas(object)),
-        (path!(spec.workload.autoscaling), autoscaling(object)),
-        (path!(spec.workload.podDisruptionBudget), disruption_budget(object)),
-        (path!(spec.workload.overrides.volumes), setup.and_then(|setup| volumes(object, setup))),
-        (path!(spec.workload.overrides.volumeMounts), setup.and_then(|setup| volume_mounts(object, setup))),
-        (path!(spec.workload.overrides.env), repeated_env(object)),
-        (path!(spec.workload.topologySpreadConstraints), repeated_spread(object)),
         (path!(spec.workload.replicas), replicas_owner(snapshot)),
         (path!(spec.workload.storage.size), claim_size(object, snapshot.volume_claim.as_ref())),
         (path!(spec), setup.and_then(|setup| adopted(snapshot, setup))),
@@ -66,13 +62,16 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
         (path!(spec), secret_change::finding(snapshot)),
         (path!(spec.workload.workers), setup.and_then(|setup| workers(object, setup))),
     ];
-    let rules = rules.into_iter().filter_map(|(field, finding)| Some((Some(field), finding?)));
+    let of_cluster = of_cluster.into_iter().filter_map(|(field, finding)| Some((Some(field), finding?)));
     let of_fields = |problems: &[FieldError], severity| -> Vec<(Option<FieldPath>, Finding<Message>)> {
         problems.iter().map(|problem| (Some(problem.path.clone()), problem.finding(severity))).collect()
     };
     let unread: Vec<FieldError> = object.unread.iter().cloned().map(unread_problem).collect();
     let settings = snapshot.settings.operator_config.findings(object).into_iter().map(|finding| (None, finding.into()));
-    let mut findings: Vec<SpecFinding> = rules
+    let mut findings: Vec<SpecFinding> = of_fields(&of_object.errors, Severity::Blocker)
+        .into_iter()
+        .chain(of_cluster)
+        .chain(of_fields(&of_object.warnings, Severity::Warning))
         .chain(of_fields(&resolution.config_errors, Severity::Blocker))
         .chain(of_fields(&resolution.missing_secrets, Severity::Blocker))
         .chain(of_fields(&resolution.config_map_errors, Severity::Blocker))
@@ -86,17 +85,11 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
     findings
 }
 
-fn name(object: &ObservedObject) -> Option<Finding<Message>> {
-    let remedy = "Create the object under a name of at most 48 characters, without dots.";
-    Some(Finding::blocker("NameInvalid", names::refusal(&object.name)?, remedy))
-}
-
 fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let kept = adoption::adopted_template(snapshot, setup)?;
     let mut template = build::template(snapshot, setup);
     // Our default placement is no reason to report running pods as different.
-    let given =
-        snapshot.object.spec.workload.as_ref().and_then(|workload| workload.topology_spread_constraints.as_ref());
+    let given = fields::spread_constraints(&snapshot.object.spec);
     if let Some(pod) = &mut template.spec {
         pod.affinity = None;
         pod.topology_spread_constraints = pod.topology_spread_constraints.take().filter(|_| given.is_some());
@@ -137,101 +130,6 @@ fn port(object: &ObservedObject) -> Option<Finding<Message>> {
         let message = message![path!(spec.networking.port), format!(" is {port}, which is not a valid port.")];
         Finding::blocker("PortInvalid", message, "Set it to a number from 1024 to 65535, or remove it to use 8321.")
     })
-}
-
-fn replicas(object: &ObservedObject) -> Option<Finding<Message>> {
-    let replicas = fields::replicas(&object.spec);
-    (replicas < 0).then(|| {
-        let path = path!(spec.workload.replicas);
-        let message = message![&path, format!(" is {replicas}, but must be 0 or more.")];
-        Finding::blocker("ReplicasInvalid", message, message!["Set ", path, " to 0 or more."])
-    })
-}
-
-fn autoscaling(object: &ObservedObject) -> Option<Finding<Message>> {
-    let given = object.spec.workload.as_ref()?.autoscaling.as_ref()?;
-    let max = given.max_replicas;
-    let section = path!(spec.workload.autoscaling);
-    if max <= 0 {
-        let message =
-            message![section.field("maxReplicas"), format!(" is {max}, so no HorizontalPodAutoscaler is created.")];
-        let remedy = message!["Set it to the maximum number of pods, or remove ", section, "."];
-        return Some(Finding::warning("AutoscalingIgnored", message, remedy));
-    }
-    let min = scaling::min_replicas(&object.spec, given);
-    (max < min).then(|| {
-        let message = message![
-            section.field("maxReplicas"),
-            format!(" is {max}, less than {min}, the larger of minReplicas and "),
-            path!(spec.workload.replicas),
-            "."
-        ];
-        Finding::blocker("AutoscalingInvalid", message, "Raise maxReplicas, or lower minReplicas and replicas.")
-    })
-}
-
-fn disruption_budget(object: &ObservedObject) -> Option<Finding<Message>> {
-    let given = object.spec.workload.as_ref()?.pod_disruption_budget.as_ref()?;
-    (given.min_available.is_some() && given.max_unavailable.is_some()).then(|| {
-        let message = message![path!(spec.workload.podDisruptionBudget), " has both minAvailable and maxUnavailable."];
-        Finding::blocker("PodDisruptionBudgetInvalid", message, "Remove one of them.")
-    })
-}
-
-fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
-    let volumes = build::volumes(object, setup);
-    let name = repeated(volumes.iter().map(|volume| volume.name.as_str())).next()?;
-    let given = fields::overrides(&object.spec).and_then(|given| given.volumes.as_deref()).unwrap_or_default();
-    let problem = if name == build::STORAGE_VOLUME {
-        format!(" has a volume {name:?}, which is the name of the server's storage volume.")
-    } else if given.iter().filter(|volume| volume.name == name).count() < 2 {
-        format!(" has a volume {name:?}, which is the name of a volume that Steersman adds.")
-    } else {
-        format!(" has two volumes {name:?}.")
-    };
-    let message = message![path!(spec.workload.overrides.volumes), problem];
-    Some(Finding::blocker("VolumeNameTaken", message, "Give each volume a unique name."))
-}
-
-fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
-    let mounts = build::volume_mounts(object, setup);
-    let path = repeated(mounts.iter().map(|mount| mount.mount_path.as_str())).next()?;
-    let given = fields::overrides(&object.spec).and_then(|given| given.volume_mounts.as_deref()).unwrap_or_default();
-    let problem = if path == fields::mount_path(&object.spec) {
-        format!(" has a mount at {path:?}, where the server's storage is mounted.")
-    } else if given.iter().filter(|mount| mount.mount_path == path).count() < 2 {
-        format!(" has a mount at {path:?}, where Steersman mounts a volume.")
-    } else {
-        format!(" has two mounts at {path:?}.")
-    };
-    let message = message![path!(spec.workload.overrides.volumeMounts), problem];
-    let storage = path!(spec.workload.storage.mountPath);
-    let remedy = message!["Mount each volume at a unique path. To move the server's storage, set ", storage, "."];
-    Some(Finding::blocker("MountPathTaken", message, remedy))
-}
-
-/// Lists names only: a value may be a secret.
-fn repeated_env(object: &ObservedObject) -> Option<Finding<Message>> {
-    let given = fields::env(&object.spec).iter().map(|variable| variable.name.as_str());
-    let repeated: BTreeSet<&str> = repeated(given).collect();
-    if repeated.is_empty() {
-        return None;
-    }
-    let names = repeated.into_iter().collect::<Vec<_>>().join(", ");
-    let message = format!(" sets {names} more than once; the last value is used.");
-    let message = message![path!(spec.workload.overrides.env), message];
-    Some(Finding::warning("EnvRepeated", message, "Keep one entry for each name."))
-}
-
-/// The API server accepts such a list in a manifest and fails on it in an apply.
-fn repeated_spread(object: &ObservedObject) -> Option<Finding<Message>> {
-    let given = object.spec.workload.as_ref()?.topology_spread_constraints.as_ref()?;
-    let key = |one: &TopologySpreadConstraint| format!("{} ({})", one.topology_key, one.when_unsatisfiable);
-    let keys: Vec<String> = given.iter().map(key).collect();
-    let twice = repeated(keys.iter().map(String::as_str)).next()?;
-    let message = message![path!(spec.workload.topologySpreadConstraints), format!(" has {twice} twice.")];
-    let remedy = "Keep one constraint for each pair of topologyKey and whenUnsatisfiable.";
-    Some(Finding::blocker("SpreadConstraintRepeated", message, remedy))
 }
 
 /// With an autoscaler in the spec, another owner of the replicas is expected.
@@ -330,8 +228,7 @@ fn plain_ingress(snapshot: &Snapshot) -> Option<Finding<Message>> {
 /// The image's own command starts a single process. A command of the user's own may read the variable LLS_WORKERS.
 fn workers(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     let workers = fields::workers(&object.spec).filter(|workers| *workers > 1)?;
-    let own_command = fields::overrides(&object.spec).and_then(|given| given.command.as_ref());
-    if setup.config.is_some() || own_command.is_some_and(|command| !command.is_empty()) {
+    if setup.config.is_some() || fields::has_own_command(&object.spec) {
         return None;
     }
     let message = message![
@@ -343,9 +240,4 @@ fn workers(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     ];
     let remedy = message!["Set ", path!(spec.providers), " or ", path!(spec.overrideConfig), ", or remove the field."];
     Some(Finding::warning(IGNORED, message, remedy))
-}
-
-fn repeated<'a>(of: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
-    let mut known = BTreeSet::new();
-    of.filter(move |item| !known.insert(*item))
 }

@@ -25,7 +25,7 @@ use super::resolution::{Resolution, Setup, SpecResolution};
 use super::snapshot::{ObservedRoute, ReplicasOwner, Snapshot};
 use super::{names, pod_problem, stored_status};
 
-pub use resolve::{CONFIG_KEY, LabelsWanted, labels_wanted, referred};
+pub use resolve::{LabelsWanted, labels_wanted, referred};
 
 /// Requeue after a new spec was written, in case a watch misses the result.
 const NEW_SPEC_INTERVAL: Duration = Duration::from_secs(10);

@@ -11,7 +11,8 @@ use crate::llamastack::build::{ca, configmap};
 use crate::llamastack::config::base::{self, NoBase, Resolved};
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{
-    FieldError, Generated, Input, Merge, Source, check, check_without_file, generate, hash_of_base, source,
+    CONFIG_KEY, CONFIG_PATH, FieldError, Generated, Input, LEGACY_CONFIG_KEY, LEGACY_CONFIG_PATH, Merge, Pod, Source,
+    check, check_without_file, generate, hash_of_base, pod_without_generated_file, source,
 };
 use crate::llamastack::fields;
 use crate::llamastack::operator_config::Images;
@@ -19,9 +20,6 @@ use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution};
 use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, Snapshot};
 use crate::llamastack::validate::{Reference, ReferenceKind, ReferenceState, ReferencedObject, missing, references};
 use crate::oci::{Choice, ObservedLabels, choose};
-
-/// The ConfigMap key with the server's configuration.
-pub const CONFIG_KEY: &str = "config.yaml";
 
 pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
     let spec = &snapshot.object.spec;
@@ -42,6 +40,8 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         None
     });
     let config = config(snapshot, source, generated.as_ref());
+    let pod = pod(snapshot, config.as_ref(), generated.as_ref());
+    resolution.config_errors.extend(needs_image(snapshot, &pod));
     let unread =
         (source == Source::Override && config.is_none()) || (ca::reference(spec).is_some() && bundle.is_none());
     if unread && resolution.config_map_errors.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         let image = if labelled { with_digest(&image, &snapshot.labels) } else { image };
         let distribution = resolved(&image, source, base);
         let bundle = bundle.map(|text| HashedText { hash: content_hash::hex(&text), text });
-        resolution.setup = Some(Setup { image, distribution, config, generated, bundle });
+        resolution.setup = Some(Setup { image, distribution, config, generated, pod, bundle });
     }
     resolution
 }
@@ -219,7 +219,6 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
         };
         match made {
             Ok(made) => {
-                errors.extend(needs_image(snapshot, &made));
                 resolution.warnings = made.remarks.iter().cloned().chain(labels_remarks(spec, choice)).collect();
                 generated = Some(made);
             }
@@ -263,8 +262,19 @@ fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<Fie
     remark.clone().into_iter().chain(wrong).map(to_error).collect()
 }
 
-fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError> {
-    let images = || generated.pod.init_containers.iter().filter_map(|container| container.image.as_deref());
+fn pod(snapshot: &Snapshot, config: Option<&Config>, generated: Option<&Generated>) -> Pod {
+    let operator_image = snapshot.settings.operator_image.as_deref().unwrap_or_default();
+    match generated {
+        Some(generated) => generated.pod.clone(),
+        None => {
+            let path = config.map_or(CONFIG_PATH, |config| config.path);
+            pod_without_generated_file(&snapshot.object.spec, path, operator_image)
+        }
+    }
+}
+
+fn needs_image(snapshot: &Snapshot, pod: &Pod) -> Option<FieldError> {
+    let images = || pod.init_containers.iter().filter_map(|container| container.image.as_deref());
     let unknown = snapshot.settings.operator_image.is_none() && images().any(str::is_empty);
     unknown.then(|| {
         FieldError::new(
@@ -278,19 +288,9 @@ fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError>
 
 /// The references to look up for an object.
 pub fn referred(object: &ObservedObject) -> Vec<Reference> {
-    let mut all = references(&object.spec, &object.namespace);
-    let overrides = fields::overrides(&object.spec);
-    let words = |words: Option<&Vec<String>>| words.is_some_and(|words| !words.is_empty());
-    // A command of the user's own may read any key.
-    let own_command = overrides.is_some_and(|given| words(given.command.as_ref()) || words(given.args.as_ref()));
-    for reference in all.iter_mut().filter(|reference| reference.is_config()) {
-        *reference = reference.clone().with_config_namespace(object.v1alpha1.config_namespace.as_deref());
-        // A ConfigMap from another namespace is copied as one key.
-        if own_command && object.v1alpha1.config_namespace.is_none() {
-            reference.keys.clear();
-        }
-    }
-    all
+    let config_namespace = object.v1alpha1.config_namespace.as_deref();
+    let all = references(&object.spec, &object.namespace).into_iter();
+    all.map(|reference| reference.with_config_namespace(config_namespace)).collect()
 }
 
 fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
@@ -322,6 +322,7 @@ fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) ->
         name: configmap::name(&object.name, hash, text, &snapshot.config_maps),
         hash: hash.to_owned(),
         text: Some(text.to_owned()),
+        path: CONFIG_PATH,
     };
     match source {
         Source::Distribution => None,
@@ -335,11 +336,13 @@ fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) ->
             let content = snapshot.references.iter().find(known)?.content.as_ref()?;
             // A pod mounts ConfigMaps of its own namespace only, so that one from another namespace is copied.
             if elsewhere.is_some() {
-                let text = content.get(CONFIG_KEY)?;
+                let text = content.get(CONFIG_KEY).or_else(|| content.get(LEGACY_CONFIG_KEY))?;
                 return Some(ours(text, &content_hash::hex(text)));
             }
             let hash = content_hash::hex(&serde_json::json!(content).to_string());
-            Some(Config { name: name.clone(), hash, text: None })
+            let legacy = !content.contains_key(CONFIG_KEY) && content.contains_key(LEGACY_CONFIG_KEY);
+            let path = if legacy { LEGACY_CONFIG_PATH } else { CONFIG_PATH };
+            Some(Config { name: name.clone(), hash, text: None, path })
         }
     }
 }

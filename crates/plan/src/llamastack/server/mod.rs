@@ -31,7 +31,7 @@ pub fn poll_target(snapshot: &Snapshot) -> Option<PollTarget> {
     let object = &snapshot.object;
     let live = snapshot.deployment.as_ref()?;
     let refused = object.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Failed));
-    let asked = !object.deleting && !refused && snapshot.service && fields::wants_service(&object.spec);
+    let asked = !object.deleting && !refused && snapshot.service;
     (asked && live.ready > 0 && scaling::rolled_out(snapshot, live)).then(|| PollTarget {
         url: names::service_url(
             network::scheme(&object.spec),

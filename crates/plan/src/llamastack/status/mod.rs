@@ -188,8 +188,8 @@ fn set_addresses(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaSta
     let object = &snapshot.object;
     let spec = &object.spec;
     let name = fields::distribution(spec).map(ToOwned::to_owned);
-    status.service_url = fields::wants_service(spec)
-        .then(|| names::service_url(network::scheme(spec), &object.name, &object.namespace, fields::port(spec)));
+    status.service_url =
+        Some(names::service_url(network::scheme(spec), &object.name, &object.namespace, fields::port(spec)));
     status.route_url = fields::exposed(spec).map(|expose| route_url(snapshot, expose));
     let config = status.distribution_config.get_or_insert_default();
     config.active_distribution = Some(name.unwrap_or_else(|| CUSTOM.to_owned()));
@@ -258,7 +258,7 @@ fn child_statements(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome)
     [
         Some(result_statement(DEPLOYMENT_READY, deployment)),
         fields::storage(spec).is_some().then(|| result_statement(STORAGE_READY, storage(snapshot, outcome, written))),
-        fields::wants_service(spec).then(|| result_statement(SERVICE_READY, service(snapshot, outcome, written))),
+        Some(result_statement(SERVICE_READY, service(snapshot, outcome, written))),
         server::health(snapshot, ready),
     ]
     .into_iter()
@@ -350,9 +350,6 @@ fn remove_unneeded(snapshot: &Snapshot, resolution: &SpecResolution, kept: &mut 
     let spec: &LlamaStackDistributionSpec = &snapshot.object.spec;
     if fields::storage(spec).is_none() {
         conditions::remove(kept, STORAGE_READY);
-    }
-    if !fields::wants_service(spec) {
-        conditions::remove(kept, SERVICE_READY);
     }
     for type_ in config::unneeded(resolution) {
         conditions::remove(kept, type_);

@@ -7,7 +7,6 @@ use steersman_reconcile::path;
 
 use super::result_statement;
 use crate::llamastack::build::scaling;
-use crate::llamastack::fields;
 use crate::llamastack::server::poll_target;
 use crate::llamastack::snapshot::{ObservedServer, Snapshot};
 use crate::llamastack::stored_status::{DEPLOYMENT_READY, HEALTH_CHECK, condition};
@@ -27,20 +26,11 @@ pub fn serves(snapshot: &Snapshot) -> bool {
 
 /// The condition `HealthCheck`. None: the stored one stays until the server is queried again.
 pub fn health(snapshot: &Snapshot, ready: bool) -> Option<Statement> {
-    let spec = &snapshot.object.spec;
     let names = snapshot.object.field_names();
     let result = match &snapshot.server {
         _ if !ready => Err("Deployment not ready".to_owned()),
         _ if scaling::replicas(snapshot) == Some(0) => {
             Err(format!("No server is running: {} is 0", names.render(&path!(spec.workload.replicas))))
-        }
-        // A pod is ready only once its startup probe has seen the server's health check pass.
-        _ if !fields::wants_service(spec) => {
-            let port = names.render(&path!(spec.networking.port));
-            Ok(format!(
-                "Health check passed (startup probe of the pods). The server has no Service, so its version and \
-                 providers are unknown. Set {port} to create one"
-            ))
         }
         ObservedServer::Failed(why) | ObservedServer::Unhealthy(why) => Err(why.clone()),
         ObservedServer::Answered { providers: Some(_), .. } => Ok("Health check passed".to_owned()),
@@ -67,7 +57,7 @@ fn has_answered(snapshot: &Snapshot) -> bool {
 pub fn set_fields(snapshot: &Snapshot, ready: bool, status: &mut LlamaStackDistributionStatus) {
     let config = status.distribution_config.get_or_insert_default();
     match &snapshot.server {
-        _ if !ready || !fields::wants_service(&snapshot.object.spec) => config.providers = None,
+        _ if !ready => config.providers = None,
         ObservedServer::Pending => {}
         ObservedServer::Failed(_) | ObservedServer::Unhealthy(_) => config.providers = None,
         ObservedServer::Answered { version, providers } => {

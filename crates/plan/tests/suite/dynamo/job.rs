@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use steersman_api::convert::convert;
-use steersman_plan::dynamo::request::spec_mark as mark_of;
+use steersman_plan::dynamo::request::spec_hash;
 use steersman_plan::dynamo::{ObservedBinding, Snapshot, plan};
 use steersman_reconcile::WriteOp;
 
@@ -42,6 +42,39 @@ fn item_4_1_spec_reaches_profiler_as_json() {
 }
 
 /// A converted v1alpha1 request: each field of the document's table has its place in the Job.
+fn job_of_v1alpha1(request: Value) -> Value {
+    let converted_object = convert(request, "nvidia.com/v1beta1").unwrap().object;
+    let mut snapshot = request_snapshot(&converted_object["spec"].to_string());
+    snapshot.object.spec.hardware = request_snapshot(&spec("")).object.spec.hardware;
+    snapshot.object.annotations = serde_json::from_value(converted_object["metadata"]["annotations"].clone()).unwrap();
+    job_from_snapshot(snapshot)
+}
+
+#[test]
+fn item_4_1_workers_image_replaces_absent_profiler_image() {
+    for (profiling, expected) in [
+        ("{}", "workers:1.3.0"),
+        ("{profilerImage: ''}", "workers:1.3.0"),
+        ("{profilerImage: 'planner:1.3.0'}", "planner:1.3.0"),
+    ] {
+        let request = yaml(&format!(
+            "apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeploymentRequest
+metadata: {{name: qwen, namespace: team-a}}
+spec:
+  model: m
+  backend: vllm
+  profilingConfig: {profiling}
+  deploymentOverrides: {{workersImage: 'workers:1.3.0'}}
+"
+        ));
+        let job = job_of_v1alpha1(request);
+        let profiler = &pod(&job)["containers"][0];
+        let config: Value = serde_json::from_str(profiler["args"][1].as_str().unwrap()).unwrap();
+        assert_eq!((&profiler["image"], &config["image"]), (&json!(expected), &json!(expected)), "{profiling}");
+    }
+}
+
 #[test]
 fn item_4_1_v1alpha1_fields_reach_job() {
     let v1alpha1_request = yaml(
@@ -63,11 +96,7 @@ spec:
   deploymentOverrides: {workersImage: workers:1.3.0}
 ",
     );
-    let converted_object = convert(v1alpha1_request, "nvidia.com/v1beta1").unwrap().object;
-    let mut snapshot = request_snapshot(&converted_object["spec"].to_string());
-    snapshot.object.spec.hardware = request_snapshot(&spec("")).object.spec.hardware;
-    snapshot.object.annotations = serde_json::from_value(converted_object["metadata"]["annotations"].clone()).unwrap();
-    let job = job_from_snapshot(snapshot);
+    let job = job_of_v1alpha1(v1alpha1_request);
     let pod = pod(&job);
     let profiler = &pod["containers"][0];
     let config: Value = serde_json::from_str(profiler["args"][1].as_str().unwrap()).unwrap();
@@ -83,7 +112,6 @@ spec:
         ("nodeSelector", &pod["nodeSelector"], json!({"gpu": "yes"})),
         ("outputPVC", &pod["volumes"][0]["persistentVolumeClaim"]["claimName"], json!("results")),
         ("configMapRef", &pod["volumes"][1]["configMap"]["name"], json!("base")),
-        ("workersImage", &config["image"], json!("planner:1.3.0")),
         ("useMocker", &config["features"]["mocker"], json!({"enabled": true})),
     ] {
         assert_eq!(*found, want, "{field}");
@@ -144,8 +172,8 @@ spec:
     ));
     let mut found = job.clone();
     found["spec"]["template"]["spec"]["containers"][0]["args"] = json!([]);
-    let mark = found["metadata"]["annotations"].as_object_mut().unwrap().remove("steersman.dev/accepted-spec").unwrap();
-    assert_eq!(mark, mark_of(&request_snapshot(&spec("")).object.spec));
+    let hash = found["metadata"]["annotations"].as_object_mut().unwrap().remove("steersman.dev/accepted-spec").unwrap();
+    assert_eq!(hash, spec_hash(&request_snapshot(&spec("")).object.spec));
     assert_eq!(found, want);
 }
 

@@ -192,11 +192,8 @@ fn jobs() -> impl Strategy<Value = Option<ObservedJob>> {
     let state = one_of(vec![JobState::Running, JobState::Suspended, JobState::Complete, JobState::Failed("x".into())]);
     let owner = one_of(vec![Some("8f3c".to_owned()), Some("8f3c".to_owned()), Some("other".to_owned()), None]);
     prop::option::of(
-        (state, owner, one_of(vec![None, Some("odd".to_owned())])).prop_map(|(state, owner, mark)| ObservedJob {
-            owner,
-            mark,
-            state,
-        }),
+        (state, owner, one_of(vec![None, Some("odd".to_owned())]))
+            .prop_map(|(state, owner, accepted_spec)| ObservedJob { owner, accepted_spec, state }),
     )
 }
 

@@ -9,6 +9,7 @@ mod failures;
 mod graph;
 mod hardware;
 mod job;
+mod kept_texts;
 mod laws;
 mod leaves;
 mod legacy;
@@ -162,10 +163,10 @@ impl TestEnv {
     }
 
     fn set_job_state(&mut self, state: JobState) {
-        let mark =
+        let accepted_spec =
             self.objects.get("Job profile-qwen").map(|job| &job["metadata"]["annotations"][names::ACCEPTED_SPEC]);
-        let mark = mark.and_then(|mark| mark.as_str().map(str::to_owned));
-        self.snapshot.job = Some(ObservedJob { owner: Some("8f3c".into()), mark, state });
+        let accepted_spec = accepted_spec.and_then(|hash| hash.as_str().map(str::to_owned));
+        self.snapshot.job = Some(ObservedJob { owner: Some("8f3c".into()), accepted_spec, state });
     }
 
     fn set_pod_phase(&mut self, phase: &str) {
@@ -242,19 +243,13 @@ impl TestEnv {
             }
             "ConfigMap" => {
                 let metadata = &object.metadata;
-                let mark = metadata.annotations.as_ref().and_then(|known| known.get(names::REQUEST_UID).cloned());
+                let request = metadata.annotations.as_ref().and_then(|known| known.get(names::REQUEST_UID).cloned());
                 let known = self.snapshot.additional.iter().position(|known| known.name == name);
                 let created =
                     known.map_or(Some(self.snapshot.now), |place| self.snapshot.additional.remove(place).created);
                 let content = steersman_plan::dynamo::graph::content(&object.data);
                 let resource_version = Some("7".to_owned());
-                self.snapshot.additional.push(ObservedConfigMap {
-                    name,
-                    resource_version,
-                    created,
-                    request: mark,
-                    content,
-                });
+                self.snapshot.additional.push(ObservedConfigMap { name, resource_version, created, request, content });
             }
             "DynamoGraphDeployment" if self.snapshot.graph.is_none() => {
                 self.snapshot.graph = Some(ObservedGraph {

@@ -53,7 +53,7 @@ fn deployed_request_needs_its_graph_alone() {
 fn output_is_confirmed_once_the_job_has_ended() {
     let env = TestEnv::after_settling(&spec(""));
     let object = &env.snapshot.object;
-    let job = |state| ObservedJob { owner: Some("8f3c".into()), mark: None, state };
+    let job = |state| ObservedJob { owner: Some("8f3c".into()), accepted_spec: None, state };
     let verdict = output(&[("profiler_status", "success")]);
     for (job, output, expected) in [
         (Some(job(JobState::Running)), None, false),

@@ -227,7 +227,8 @@ fn repeated_image_pull_failure_is_reported_once() {
 #[test]
 fn foreign_job_is_awaited_and_never_used() {
     let mut env = TestEnv::new(request_snapshot(&spec("")));
-    env.snapshot.job = Some(ObservedJob { owner: Some("other".into()), mark: None, state: JobState::Complete });
+    env.snapshot.job =
+        Some(ObservedJob { owner: Some("other".into()), accepted_spec: None, state: JobState::Complete });
     env.settle();
     assert_eq!((env.phase(), env.created.len()), (Phase::Pending, 0));
     assert!(env.condition_summary("Profiling").2.starts_with("Job profile-qwen exists and belongs to another owner"));

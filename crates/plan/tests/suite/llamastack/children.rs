@@ -2,9 +2,13 @@
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack::{ObservedDeployment, ReplicasOwner, Snapshot, plan};
-use steersman_reconcile::{Requeue, Severity};
+use steersman_reconcile::{Outcome, Requeue, Severity};
 
-use super::{observed_deployment, planned_object, settled_snapshot, v1alpha1_snapshot, write_order, yaml};
+use super::configuration::with_references;
+use super::status::render_status;
+use super::{
+    observed_deployment, planned_object, settled_snapshot, v1alpha1_snapshot, v1alpha2_snapshot, write_order, yaml,
+};
 
 fn assert_child(snapshot: &Snapshot, kind: &str, expected: &str) {
     let found = planned_object(&plan(snapshot), kind).unwrap_or_else(|| panic!("no {kind}"));
@@ -104,7 +108,10 @@ const SPREAD: &str = r"
 #[test]
 fn minimal_spec_yields_deployment_with_defaults() {
     let snapshot = v1alpha1_snapshot(MINIMAL_SPEC);
-    assert_eq!(write_order(&plan(&snapshot)), ["apply ServiceAccount starter-sa", "apply Deployment starter"]);
+    assert_eq!(
+        write_order(&plan(&snapshot)),
+        ["apply ServiceAccount starter-sa", "apply Deployment starter", "apply Service starter-service"]
+    );
     let expected = r"
 apiVersion: apps/v1
 kind: Deployment
@@ -301,22 +308,23 @@ spec:
 }
 
 #[test]
-fn service_requires_port_or_environment() {
-    for (container, expected) in [
-        ("{}", None),
-        ("{name: x}", None),
-        ("{port: 0}", None),
-        ("{env: []}", None),
-        ("{port: 80}", Some(80)),
-        ("{env: [{name: A, value: b}]}", Some(8321)),
-    ] {
-        let snapshot =
-            v1alpha1_snapshot(&format!("{{server: {{distribution: {{name: starter}}, containerSpec: {container}}}}}"));
-        let port =
-            planned_object(&plan(&snapshot), "Service").map(|service| service["spec"]["ports"][0]["port"].clone());
-        assert_eq!(port, expected.map(|port| json!(port)), "{container}");
-        let prunes_service = plan(&snapshot).prune.iter().any(|kind| kind.kind == "Service");
-        assert!(prunes_service, "{container}: an unneeded Service is pruned");
+fn every_server_has_a_service() {
+    let v1alpha1 = ["{}", "{name: x}", "{port: 0}", "{env: []}", "{port: 80}"];
+    let v1alpha1 = v1alpha1.map(|container| {
+        let spec = format!("{{server: {{distribution: {{name: starter}}, containerSpec: {container}}}}}");
+        (v1alpha1_snapshot(&spec), if container.contains("80") { 80 } else { 8321 })
+    });
+    let v1alpha2 = [
+        "{distribution: {name: starter}}",
+        "{distribution: {name: starter}, workload: {replicas: 2}}",
+        "{distribution: {name: starter}, overrideConfig: {configMapName: mine}}",
+        "{distribution: {name: starter}, providers: {inference: {provider: vllm}}}",
+    ];
+    let v1alpha2 = v1alpha2.map(|spec| (with_references(v1alpha2_snapshot(spec)), 8321));
+    for (snapshot, port) in v1alpha1.into_iter().chain(v1alpha2) {
+        let service = planned_object(&plan(&snapshot), "Service");
+        assert_eq!(service.map(|service| service["spec"]["ports"][0]["port"].clone()), Some(json!(port)));
+        assert!(render_status(&snapshot, &Outcome::default()).service_url.is_some());
     }
 }
 

@@ -126,6 +126,59 @@ fn user_config_map_is_mounted_and_hashed() {
 }
 
 #[test]
+fn legacy_config_key_is_read() {
+    let mut snapshot =
+        with_references(v1alpha1_snapshot("server: {distribution: {image: x}, userConfig: {configMapName: mine}}"));
+    let mut set_content = |key: &str| {
+        snapshot.references[0].keys = Some([key.to_owned()].into());
+        snapshot.references[0].content = Some([(key.to_owned(), "version: 2".to_owned())].into());
+        snapshot.clone()
+    };
+    let legacy = set_content("run.yaml");
+    assert_eq!(plan(&legacy).findings, []);
+    assert_eq!(env_variable(&legacy, "LLAMA_STACK_CONFIG")["value"], "/etc/llama-stack/run.yaml");
+    let other = set_content("other.yaml");
+    assert_eq!(plan(&other).findings[0].reason, "ConfigMapNotFound");
+    let mut copied = v1alpha1_snapshot(
+        "server: {distribution: {image: x}, userConfig: {configMapName: mine, configMapNamespace: other}}",
+    );
+    copied.references = vec![ObservedReference { namespace: "other".into(), ..legacy.references[0].clone() }];
+    assert_eq!(planned_object(&plan(&copied), "ConfigMap").unwrap()["data"]["config.yaml"], "version: 2");
+}
+
+#[test]
+fn own_command_may_read_any_key() {
+    for overrides in ["command: [run, it]", "args: [--it]"] {
+        let spec = format!(
+            "server: {{distribution: {{image: x}}, userConfig: {{configMapName: mine}}, containerSpec: {{{overrides}}}}}"
+        );
+        let mut snapshot = with_references(v1alpha1_snapshot(&spec));
+        snapshot.references[0].keys = Some(["own.yaml".to_owned()].into());
+        snapshot.references[0].content = Some([("own.yaml".to_owned(), "version: 2".to_owned())].into());
+        assert_eq!(plan(&snapshot).findings, [], "{overrides}");
+    }
+}
+
+#[test]
+fn external_providers_join_the_users_file() {
+    let mut snapshot = with_references(v1alpha2_snapshot(
+        "{distribution: {name: starter}, overrideConfig: {configMapName: mine}, \
+         externalProviders: {inference: [{providerId: own, image: 'reg/own:1'}]}}",
+    ));
+    assert_eq!(plan(&snapshot).findings, []);
+    let pod = template(&snapshot)["spec"].clone();
+    let names: Vec<_> = pod["initContainers"].as_array().unwrap().iter().map(|init| init["name"].clone()).collect();
+    assert_eq!(names, ["install-provider-own", "generate-config"]);
+    let merge = &pod["initContainers"][1];
+    assert_eq!((&merge["args"][2], &merge["image"]), (&json!("/etc/llama-stack/config.yaml"), &json!("steersman:1")));
+    assert_eq!(pod["volumes"][1]["configMap"]["name"], "mine");
+    assert_eq!(env_variable(&snapshot, "LLAMA_STACK_CONFIG")["value"], "/opt/llama-stack/config/config.yaml");
+    assert_eq!(env_variable(&snapshot, "PYTHONPATH")["value"], "/opt/llama-stack/external-providers/python-packages");
+    snapshot.settings.operator_image = None;
+    assert_eq!(plan(&snapshot).findings[0].reason, "ConfigGenerationFailed", "the merge needs the operator's image");
+}
+
+#[test]
 fn config_map_of_other_namespace_is_copied() {
     let snapshot = with_references(v1alpha1_snapshot(
         "server: {distribution: {name: starter}, userConfig: {configMapName: mine, configMapNamespace: other}}",
@@ -139,7 +192,10 @@ fn config_map_of_other_namespace_is_copied() {
 #[test]
 fn embedded_configuration_mounts_nothing() {
     let snapshot = v1alpha2_snapshot("{distribution: {name: starter}}");
-    assert_eq!(write_order(&plan(&snapshot)), ["apply ServiceAccount starter-sa", "apply Deployment starter"]);
+    assert_eq!(
+        write_order(&plan(&snapshot)),
+        ["apply ServiceAccount starter-sa", "apply Deployment starter", "apply Service starter-service"]
+    );
     assert_eq!(container(&snapshot).get("command"), None);
     let snapshot = settle(snapshot);
     for type_ in ["ConfigGenerated", "SecretsResolved", "DeploymentUpdated"] {

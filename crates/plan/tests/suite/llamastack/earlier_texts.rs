@@ -297,7 +297,7 @@ fn missing_secret_keeps_condition_and_event() {
     let referenced = "Referenced by: spec.providers.inference.apiKey.secretKeyRef";
     for (keys, reason, message) in [
         (None, "SecretNotFound", "Secret \"vllm\" not found in namespace \"team-a\""),
-        (Some([].into()), "SecretKeyMissing", "Key \"token\" not found in Secret \"vllm/team-a\""),
+        (Some([].into()), "SecretKeyMissing", "Key \"token\" not found in Secret \"team-a/vllm\""),
     ] {
         snapshot.references[0].keys = keys;
         let message = format!("{message}. {referenced}");

@@ -1,10 +1,12 @@
 //! Decisions about LlamaStackDistributions. Tests start from a snapshot of one object in an empty cluster.
 
 mod adoption;
+mod agreement;
 mod children;
 mod configuration;
 mod earlier_texts;
 mod findings;
+mod kept_texts;
 mod labels;
 mod laws;
 mod leaves;

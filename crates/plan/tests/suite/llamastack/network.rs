@@ -22,7 +22,7 @@ fn child_spec(snapshot: &Snapshot, kind: &str) -> Value {
 #[test]
 fn optional_children_are_pruned_by_default() {
     let plan = plan(&v1alpha2_snapshot("{distribution: {name: starter}}"));
-    for kind in ["Service", "Ingress", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget"] {
+    for kind in ["Ingress", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget"] {
         assert_eq!(planned_object(&plan, kind), None, "{kind}");
         assert!(plan.prune.iter().any(|pruned| pruned.kind == kind), "{kind}");
     }

@@ -56,7 +56,6 @@ fn server_is_queried_once_fully_rolled_out() {
             with_deployment(Some(ObservedDeployment { observed_generation: Some(2), ..observed_deployment(1, 1) })),
         ),
         ("no Service yet", Snapshot { service: false, ..plain.clone() }),
-        ("none wanted", settled_snapshot("{server: {distribution: {name: starter}}}")),
         (
             "no pods wanted",
             settled_snapshot("{replicas: 0, server: {distribution: {name: starter}, containerSpec: {port: 1}}}"),

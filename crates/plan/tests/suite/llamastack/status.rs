@@ -11,9 +11,8 @@ use steersman_reconcile::{Failure, ObjectId, Outcome};
 use super::{now, observed_deployment, settled_snapshot, stored_status, v1alpha1_snapshot};
 
 const SPEC_WITHOUT_PORT: &str = "{replicas: 2, server: {distribution: {name: starter}}}";
-/// Health message of a server without a Service, which is not queried.
-const NOT_QUERIED: &str = "Health check passed (startup probe of the pods). The server has no Service, so its version \
-                           and providers are unknown. Set spec.networking.port to create one";
+/// Health message of a server that has not been queried yet.
+const NOT_QUERIED: &str = "The pods are ready; the first health check of the server is pending";
 pub const SPEC_WITH_CHILDREN: &str =
     "{server: {distribution: {name: starter}, containerSpec: {port: 9000}, storage: {}}}";
 
@@ -123,7 +122,7 @@ fn phase_follows_deployment() {
                 let no_server = ["False", "HealthCheckFailed", "No server is running: spec.workload.replicas is 0"];
                 ("True", "DeploymentReady", no_server)
             }
-            Phase::Ready => ("True", "DeploymentReady", ["True", "HealthCheckPassed", NOT_QUERIED]),
+            Phase::Ready => ("True", "DeploymentReady", ["Unknown", "HealthCheckPending", NOT_QUERIED]),
             _ => ("False", "DeploymentFailed", ["False", "HealthCheckFailed", "Deployment not ready"]),
         };
         assert_condition(&status, "DeploymentReady", [truth, reason, message]);
@@ -352,8 +351,10 @@ fn unneeded_conditions_are_removed_foreign_ones_stay() {
     snapshot.object.spec.distribution.image = Some("registry.example/x:1".into());
     let status = render_status(&snapshot, &Outcome::default());
     let types: Vec<_> = status.conditions.iter().flatten().map(|condition| condition.type_.as_str()).collect();
-    assert_eq!(types, ["DeploymentReady", "HealthCheck", "Available", "SpecAccepted", "example.com/Audited"]);
-    assert_eq!((status.service_url, status.route_url), (None, None));
+    let expected =
+        ["DeploymentReady", "ServiceReady", "HealthCheck", "Available", "SpecAccepted", "example.com/Audited"];
+    assert_eq!(types, expected);
+    assert_eq!(status.route_url, None);
     assert_eq!(status.distribution_config.unwrap().active_distribution.as_deref(), Some("custom"));
 }
 

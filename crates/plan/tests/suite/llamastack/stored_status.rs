@@ -42,8 +42,7 @@ fn crashing_pod() -> ObservedPod {
 #[test]
 fn findings_have_severity_reason_and_field() {
     let snapshot = settled_snapshot(SPEC_WITH_IGNORED_FIELD);
-    let codes =
-        json!([{ "severity": "Warning", "reason": "AutoscalingIgnored", "field": "spec.workload.autoscaling" }]);
+    let codes = json!([{ "severity": "Warning", "reason": "AutoscalingIgnored", "field": "spec.workload.autoscaling.maxReplicas" }]);
     assert_eq!(json!(snapshot.object.status.unwrap().findings), codes);
 }
 

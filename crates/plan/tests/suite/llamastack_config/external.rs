@@ -217,7 +217,7 @@ fn unreadable_pod_files_are_reported_unquoted() {
     };
     let generated = problem_texts("a: [hush", &list, None).remove(0);
     assert!(generated.starts_with("config.yaml: not valid YAML"), "{generated}");
-    assert!(generated.ends_with("This is a bug in Steersman; report it with the spec of the object."), "{generated}");
+    assert!(generated.ends_with("Correct the configuration in the ConfigMap of overrideConfig."), "{generated}");
     assert!(
         problem_texts("{}", "hush", None)[0]
             .starts_with("spec.externalProviders: the list of external providers cannot be parsed")

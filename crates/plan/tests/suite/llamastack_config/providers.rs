@@ -1,4 +1,5 @@
 use serde_json::json;
+use steersman_plan::llamastack::config::package_types;
 
 use super::{config, config_for, entry, errors, generate_on, generate_starter, ids, remarks, starter};
 
@@ -151,6 +152,93 @@ fn fr_072_ids_are_unique_across_apis() {
 }
 
 #[test]
+fn fr_072_ignored_telemetry_keeps_ids_unique() {
+    assert_eq!(
+        errors("{providers: {inference: {id: same, provider: vllm}, telemetry: {id: same, provider: otel}}}"),
+        [
+            "spec.providers.telemetry.id: provider ID \"same\" conflicts with provider in \"inference\"; all provider IDs \
+          must be unique across all API types"
+        ]
+    );
+}
+
+#[test]
+fn nearly_known_provider_name_is_rejected() {
+    for (api, provider, meant) in [
+        ("inference", "vlm", "vllm"),
+        ("inference", "Vllm", "vllm"),
+        ("inference", "opneai", "openai"),
+        ("toolRuntime", "mcp", "model-context-protocol"),
+        ("toolRuntime", "tavily", "tavily-search"),
+        ("vectorIo", "chroma", "chromadb"),
+        ("safety", "llamaguard", "llama-guard"),
+    ] {
+        let text = format!("{{providers: {{{api}: {{id: mine, provider: {provider}}}}}}}");
+        let problems = super::try_generate_on(&starter(), &text).expect_err(&text);
+        let [problem] = &problems[..] else { panic!("{problems:#?}") };
+        assert_eq!(problem.path.to_string(), format!("spec.providers.{api}.provider"));
+        assert_eq!(
+            problem.message.to_string(),
+            format!(
+                "llama-stack 0.7.1 has no provider type \"remote::{provider}\" for {api}, and the server does not start with it"
+            )
+        );
+        assert!(problem.remedy.to_string().starts_with(&format!("Use {meant:?}. ")), "{}", problem.remedy);
+    }
+}
+
+#[test]
+fn unknown_provider_type_is_a_warning() {
+    for (provider, remedy) in [
+        ("tgi", "Use a type of docs/configuration.md, unless the image adds this one."),
+        ("nobody-knows", "Use a type of docs/configuration.md, unless the image adds this one."),
+        ("remote::vlm", "Use \"remote::vllm\", unless the image adds this type."),
+    ] {
+        let generated =
+            generate_starter(&format!("{{providers: {{inference: {{id: mine, provider: '{provider}'}}}}}}"));
+        let [remark] = &generated.remarks[..] else { panic!("{provider}: {:#?}", generated.remarks) };
+        assert_eq!((remark.reason, remark.remedy.to_string().as_str()), ("ProviderTypeUnknown", remedy));
+    }
+}
+
+#[test]
+fn types_of_other_servers_are_not_judged() {
+    let with_version = |version: &str| {
+        let mut base = starter();
+        base.server_version = version.into();
+        base
+    };
+    let with_folder = super::modified_starter(|config| config["external_providers_dir"] = json!("/own"));
+    let text = "{providers: {inference: {id: mine, provider: vlm}}}";
+    for base in [with_version("0.5.0"), with_version("0.8.0"), with_version(""), with_folder] {
+        assert_eq!(remarks(&generate_on(&base, text)), [""; 0], "{}", base.server_version);
+    }
+    let tgi = "{providers: {inference: {id: mine, provider: tgi}}}";
+    assert_eq!(remarks(&generate_on(&with_version("0.6.1"), tgi)), [""; 0], "0.6 has tgi");
+}
+
+#[test]
+fn base_embedding_provider_keeps_its_id() {
+    assert_eq!(
+        errors("{providers: {inference: {id: sentence-transformers, provider: vllm}}}"),
+        ["spec.providers.inference.id: provider ID \"sentence-transformers\" is that of the distribution's \
+          inline::sentence-transformers, which serves nomic-embed; the server does not start without it"]
+    );
+    let same = "{providers: {inference: {provider: sentence-transformers, settings: {trust_remote_code: true}}}}";
+    assert_eq!(remarks(&generate_starter(same)), [""; 0]);
+}
+
+#[test]
+fn package_types_are_documented() {
+    let page = include_str!("../../../../../docs/configuration.md");
+    for version in ["0.6.1", "0.7.1"] {
+        for known in package_types(version) {
+            assert!(page.contains(&format!("`{}`", known.type_)), "{} {version}", known.type_);
+        }
+    }
+}
+
+#[test]
 fn fr_004_single_provider_equals_list_of_one() {
     let one = generate_starter("{providers: {inference: {provider: vllm, endpoint: 'http://x'}}}");
     let list = generate_starter("{providers: {inference: [{provider: vllm, endpoint: 'http://x'}]}}");
@@ -226,7 +314,8 @@ fn missing_required_provider_settings_are_rejected() {
     assert_eq!(
         errors(
             "{providers: {inference: {provider: vertexai}, safety: {provider: passthrough}, vectorIo: [{id: a, provider: \
-             milvus}, {id: b, provider: chromadb}, {id: c, provider: 'inline::qdrant'}]}}"
+             milvus}, {id: b, provider: chromadb}, {id: c, provider: 'inline::qdrant'}, {id: d, provider: oci, settings: \
+             {conn_str: x, user: u, tnsnames_loc: l, ewallet_pem_loc: w}, secretRefs: {password: {name: s, key: k}}}]}}"
         ),
         [
             "spec.providers.inference.settings.project: remote::vertexai requires project",
@@ -234,6 +323,7 @@ fn missing_required_provider_settings_are_rejected() {
             "spec.providers.vectorIo[0].endpoint: remote::milvus requires uri",
             "spec.providers.vectorIo[1].endpoint: remote::chromadb requires url",
             "spec.providers.vectorIo[2].settings.path: inline::qdrant requires path",
+            "spec.providers.vectorIo[3].settings.ewallet_password: remote::oci requires ewallet_password",
         ]
     );
     let complete_spec = "{providers: {inference: {provider: vertexai, settings: {project: x}}, vectorIo: {provider: milvus, settings: \

@@ -68,9 +68,9 @@ fn fr_073_missing_keys_are_reported() {
     assert_eq!(
         messages,
         [
-            "spec.providers.inference[0].apiKey.secretKeyRef.key: Key \"token\" not found in Secret \"creds/team-a\"",
-            "spec.storage.kv.password.key: Key \"pw\" not found in Secret \"redis/team-a\"",
-            "spec.networking.tls.secretName: Key \"tls.key\" not found in Secret \"cert/team-a\"",
+            "spec.providers.inference[0].apiKey.secretKeyRef.key: Key \"token\" not found in Secret \"team-a/creds\"",
+            "spec.storage.kv.password.key: Key \"pw\" not found in Secret \"team-a/redis\"",
+            "spec.networking.tls.secretName: Key \"tls.key\" not found in Secret \"team-a/cert\"",
             "spec.networking.tls.caBundle.configMapName: failed to find CA bundle key 'x' in ConfigMap other/ca",
         ]
     );

@@ -50,6 +50,24 @@ fn fr_032_placeholder_uses_provider_specific_key() {
 }
 
 #[test]
+fn secret_ref_api_key_equals_api_key() {
+    for provider in ["vllm", "openai", "databricks", "nobody-knows"] {
+        let generated = |field: &str| {
+            generate_starter(&format!("{{providers: {{inference: {{id: mine, provider: {provider}, {field}}}}}}}"))
+        };
+        let by_field = generated("apiKey: {name: s, key: k}");
+        let by_reference = generated("secretRefs: {api_key: {name: s, key: k}}");
+        assert_eq!(by_reference.config_yaml, by_field.config_yaml, "{provider}");
+        assert_eq!(by_reference.env, by_field.env, "{provider}");
+    }
+    let own_key = generate_starter(
+        "{providers: {inference: {id: mine, provider: vllm, secretRefs: {api_token: {name: s, key: t}, api_key: {name: s, key: k}}}}}",
+    );
+    let expected = json!({"api_token": "${env.LLSD_MINE_API_TOKEN}", "api_key": "${env.LLSD_MINE_API_KEY}"});
+    assert_eq!(entry(&config(&own_key), "inference", "mine")["config"], expected);
+}
+
+#[test]
 fn fr_032_both_reference_forms_are_equivalent() {
     let flat = generate_starter("{providers: {inference: {provider: vllm, apiKey: {name: s, key: k}}}}");
     let nested =

@@ -55,7 +55,7 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
             "name": names::profiling_job(&object.name),
             "namespace": object.namespace,
             "labels": names::job_labels(&object.name),
-            "annotations": { names::ACCEPTED_SPEC: request::spec_mark(&object.spec) },
+            "annotations": { names::ACCEPTED_SPEC: request::spec_hash(&object.spec) },
             "ownerReferences": [reference(&object.name, &object.uid)],
         },
         "spec": spec,

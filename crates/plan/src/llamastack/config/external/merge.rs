@@ -1,4 +1,4 @@
-//! Merges external providers into the generated file, inside the pod: their metadata is known only once their images
+//! Merges external providers into the mounted file, inside the pod: their metadata is known only once their images
 //! are there.
 
 use serde_json::{Map, Value, json};
@@ -67,7 +67,7 @@ pub fn merge(config: &Value, installed: &[Installed]) -> Result<(Value, Vec<Fiel
     Ok((Value::Object(config), remarks))
 }
 
-/// Merges the files of the pod: the generated configuration, the list of providers in `EXTERNAL_VARIABLE`, and the
+/// Merges the files of the pod: the mounted configuration, the list of providers in `EXTERNAL_VARIABLE`, and the
 /// metadata that was copied from each image.
 pub fn merge_files(
     config_yaml: &str,
@@ -77,9 +77,10 @@ pub fn merge_files(
     let stop =
         |path: FieldPath, message: String, remedy: &str| vec![FieldError::new(path, reason::FAILED, message, remedy)];
     let report = "This is a bug in Steersman; report it with the spec of the object.";
-    // The file is the generated one: with `overrideConfig` no external provider is installed.
+    // A generated file can always be read; this one is the user's.
+    let correct = "Correct the configuration in the ConfigMap of overrideConfig.";
     let config =
-        render::read(config_yaml).map_err(|error| stop(FieldPath::default().field("config.yaml"), error, report))?;
+        render::read(config_yaml).map_err(|error| stop(FieldPath::default().field("config.yaml"), error, correct))?;
     let externals: Vec<External> = serde_json::from_str(providers_json).map_err(|error| {
         stop(path!(spec.externalProviders), format!("the list of external providers cannot be parsed: {error}"), report)
     })?;

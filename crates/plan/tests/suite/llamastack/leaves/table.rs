@@ -11,9 +11,10 @@ pub const EXTERNAL: (&str, &[&str]) = (
 );
 
 /// Kubernetes' own types, which are copied unchanged: all their fields share one row.
-pub const COPIED: [Copied; 5] = [
+pub const COPIED: [Copied; 6] = [
     ("workload.resources", "requests and limits of the server's container", "Deployment"),
     ("workload.topologySpreadConstraints[]", "spreading of the pods over nodes and zones", "Deployment"),
+    ("workload.topologySpread[]", "short name of `topologySpreadConstraints`", "Deployment"),
     (
         "workload.overrides.env[]",
         "variables of the server's container, which override those of the operator",
@@ -244,7 +245,7 @@ pub const ROWS: &[Row] = &[
         "{networking: {expose: {}}}",
         ["false", "true"],
         "Ingress, or Route on OpenShift; default true",
-        "Ingress, Service",
+        "Ingress",
     ),
     row(
         "networking.expose.hostname",
@@ -329,6 +330,20 @@ pub const ROWS: &[Row] = &[
         "{workload: {podDisruptionBudget: {}}}",
         ["2", "50%"],
         "largest number of unavailable pods during evictions",
+        "PodDisruptionBudget",
+    ),
+    row(
+        "workload.pdb.minAvailable",
+        "{workload: {pdb: {}}}",
+        ["1", "50%"],
+        "the same under the short name `pdb`",
+        "PodDisruptionBudget",
+    ),
+    row(
+        "workload.pdb.maxUnavailable",
+        "{workload: {pdb: {}}}",
+        ["2", "50%"],
+        "the same under the short name `pdb`",
         "PodDisruptionBudget",
     ),
     row(
