@@ -261,7 +261,8 @@ pub struct AllowedFrom {
 #[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
     /// Pending: there is no Deployment yet. Initializing: pods are starting, being replaced or scaled, or the spec
-    /// waits for the labels of its image. Ready: all pods are ready. Failed: the spec is refused, or a child
+    /// waits for the labels of its image. Ready: all pods are ready, and the server does not fail its health
+    /// check. Failed: the spec is refused, or a child
     /// cannot be written; a running server keeps running. Terminating: the object is being deleted.
     pub phase: Option<Phase>,
     /// Versions of the operator and of the server.

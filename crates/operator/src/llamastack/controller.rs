@@ -36,25 +36,18 @@ pub fn rules() -> Vec<Rule> {
         child("networking.k8s.io", "networkpolicies", swept),
         child("autoscaling", "horizontalpodautoscalers", swept),
         child("policy", "poddisruptionbudgets", swept),
-        child("rbac.authorization.k8s.io", "rolebindings", swept),
+        // Written only if an administrator permits it: see ANY_USER_ROLE.
+        child("rbac.authorization.k8s.io", "rolebindings", &["get", "list", "watch"]),
     ];
     let read = |group, resource, verbs, why| Rule { why, ..child(group, resource, verbs) };
     let facts = [
         read("apps", "replicasets", &["list"], "keep configurations that pods still run with"),
         read("", "pods", &["list", "watch"], "report in the status of objects why pods are not ready"),
     ];
-    let any_user = Rule {
-        group: "rbac.authorization.k8s.io",
-        resource: "clusterroles",
-        names: vec![family::ANY_USER_ROLE],
-        verbs: &["get", "bind"],
-        namespaced: false,
-        why: "let servers run as the user of their image on OpenShift",
-    };
     let own = custom_resource(Api::Llsd)
         .controller_rules("llamastackdistributions/status", "llamastackdistributions/finalizers");
     let watches = [references::rules(), observe::route_rules(), oci::rules()].concat();
-    [own, children.to_vec(), facts.to_vec(), vec![any_user], watches].concat()
+    [own, children.to_vec(), facts.to_vec(), watches].concat()
 }
 
 #[derive(Clone)]

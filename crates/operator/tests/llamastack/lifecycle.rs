@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -240,6 +240,30 @@ async fn deletion_during_rollout_leaves_nothing() {
         (gone && maps.is_empty() && ns.pod_uids().await.is_empty()).then_some(())
     });
     cleanup.await.unwrap();
+}
+
+#[tokio::test]
+async fn kept_claim_outlives_its_object() {
+    let Some(ns) = TestNamespace::open("kept-claim").await else { return };
+    let stack = |annotations: Value| {
+        let spec = starter(json!({ "workload": { "storage": {} } }));
+        json!({ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution",
+            "metadata": { "name": STACK, "annotations": annotations }, "spec": spec })
+        .to_string()
+    };
+    ns.apply(&stack(json!({ "steersman.dev/keep-volume": "true" }))).await;
+    ns.wait_until_ready().await;
+    ns.delete_stack().await;
+    ns.wait_until_deleted::<Deployment>(STACK).await;
+    ns.wait_until_deleted::<ServiceAccount>("stack-sa").await;
+    let kept = ns.get::<PersistentVolumeClaim>("stack-pvc").await.unwrap();
+    assert!(kept["metadata"]["ownerReferences"].is_null() && kept["metadata"]["deletionTimestamp"].is_null());
+
+    // A new object of the same name uses the claim.
+    ns.apply(&stack(json!({}))).await;
+    ns.wait_until_ready().await;
+    let used = ns.get::<PersistentVolumeClaim>("stack-pvc").await.unwrap();
+    assert_eq!(used["metadata"]["uid"], kept["metadata"]["uid"]);
 }
 
 #[tokio::test]

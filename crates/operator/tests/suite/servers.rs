@@ -164,7 +164,8 @@ async fn failed_poll_reports_request_cause_and_next_step() {
         ),
     ] {
         fake.set(&host(name), behaviour);
-        let ObservedServer::Failed(cause) = poller.until_observed(name).await else {
+        let (ObservedServer::Unhealthy(cause) | ObservedServer::Failed(cause)) = poller.until_observed(name).await
+        else {
             panic!("{name}: expected a failure")
         };
         assert!(cause.starts_with(&format!("The pods are ready, but {expected}")), "{cause}");
@@ -177,10 +178,10 @@ async fn failed_poll_reports_request_cause_and_next_step() {
 async fn refused_or_hanging_poll_reports_next_step() {
     let port = ReservedPort::any_free().unwrap();
     let refusing = start_poller(settings(SocketAddr::from(([127, 0, 0, 1], port.number()))), PollSchedule::default());
-    let ObservedServer::Failed(cause) = refusing.until_observed("a").await else { panic!("expected no answer") };
+    let ObservedServer::Unhealthy(cause) = refusing.until_observed("a").await else { panic!("expected no answer") };
     let host = "a-service.ns.svc.cluster.local:8321";
     assert!(cause.contains(&format!("GET /v1/health failed: {host} refuses connections. Check its log")), "{cause}");
-    assert!(cause.contains("set spec.networking.port to it"), "{cause}");
+    assert!(cause.contains("set the port in the spec to it"), "{cause}");
 
     let fake = FakeServers::start().await;
     fake.set(host, Behaviour::Hangs);
@@ -188,7 +189,7 @@ async fn refused_or_hanging_poll_reports_next_step() {
         HttpSettings { answer: Duration::from_millis(50), ..settings(fake.address) },
         PollSchedule::default(),
     );
-    let ObservedServer::Failed(cause) = hanging.until_observed("a").await else { panic!("expected no answer") };
+    let ObservedServer::Unhealthy(cause) = hanging.until_observed("a").await else { panic!("expected no answer") };
     assert!(
         cause.contains(&format!("GET /v1/health failed: {host} did not respond within 50ms. Check its log")),
         "{cause}"
@@ -274,7 +275,7 @@ async fn dead_servers_do_not_delay_healthy_one() {
         assert_eq!(poller.observe(name), ObservedServer::Pending);
     }
     for name in &dead {
-        assert!(matches!(poller.until_observed(name).await, ObservedServer::Failed(_)), "{name}");
+        assert!(matches!(poller.until_observed(name).await, ObservedServer::Unhealthy(_)), "{name}");
     }
     for name in &dead {
         fake.set(&host(name), Behaviour::Hangs);

@@ -11,7 +11,7 @@ use super::snapshot::ObservedObject;
 
 /// The server's own default.
 pub const PORT: i32 = 8321;
-const MOUNT_PATH: &str = "/.llama";
+pub const MOUNT_PATH: &str = "/.llama";
 
 pub fn overrides(spec: &LlamaStackDistributionSpec) -> Option<&Overrides> {
     spec.workload.as_ref()?.overrides.as_ref()

@@ -2,9 +2,12 @@
 //! as the problem does.
 
 use steersman_api::llamastack::v1alpha2::PodProblem;
+use steersman_reconcile::path;
 
+use super::build::scaling;
 use super::config::{External, INIT_MEMORY_LIMIT, INSTALL, external_providers};
-use super::snapshot::ObservedObject;
+use super::snapshot::{ObservedObject, Snapshot};
+use super::stored_status;
 use crate::pods::{
     ContainerCause, ObservedPod, StartupProblem, Terminated, Unschedulable, Waiting, WaitingKind, problems,
 };
@@ -18,6 +21,19 @@ pub fn find(pods: &[ObservedPod]) -> Option<StartupProblem> {
     // The end of a container explains its crash loop. Without one there is nothing to report yet.
     let found = problems(pods).map(|(_, problem)| problem).find(|problem| !problem.is_waiting(WaitingKind::CrashLoop));
     found.map(StartupProblem::steady)
+}
+
+/// The problem of a server whose pods do not become ready. The stored one stays until the operator has observed the pods
+/// after its start.
+pub fn current(snapshot: &Snapshot) -> Option<PodProblem> {
+    let live = snapshot.deployment.as_ref()?;
+    if scaling::rolled_out(snapshot, live) {
+        return None;
+    }
+    match &snapshot.pods {
+        Some(pods) => find(pods).map(|problem| stored(&problem, &snapshot.object)),
+        None => stored_status::pod_problem(snapshot),
+    }
 }
 
 pub fn stored(problem: &StartupProblem, object: &ObservedObject) -> PodProblem {
@@ -38,7 +54,8 @@ pub fn stored(problem: &StartupProblem, object: &ObservedObject) -> PodProblem {
 fn sentence(problem: &StartupProblem, object: &ObservedObject) -> String {
     match problem {
         StartupProblem::Unschedulable { kind: Unschedulable::NoNode, message } => format!(
-            "{UNSCHEDULABLE}: no node fits the pod: {message}. Add nodes that fit, or lower spec.workload.resources"
+            "{UNSCHEDULABLE}: no node fits the pod: {message}. Add nodes that fit, or lower {}",
+            object.field_names().render(&path!(spec.workload.resources))
         ),
         StartupProblem::Unschedulable { message, .. } => format!(
             "{UNSCHEDULABLE}: {message}. Check the events of the PersistentVolumeClaim, and that a StorageClass can \
@@ -48,7 +65,10 @@ fn sentence(problem: &StartupProblem, object: &ObservedObject) -> String {
             let kind = if *init { "init container" } else { "container" };
             match external(object, name).filter(|_| *init) {
                 Some(external) => of_provider(&external, name, cause, object),
-                None => of_container(&format!("{kind} {name}"), image, *init, cause, &log(object, name, !*init)),
+                None => {
+                    let memory = object.field_names().render(&path!(spec.workload.resources.limits.memory));
+                    of_container(&format!("{kind} {name}"), image, *init, cause, &log(object, name, !*init), &memory)
+                }
             }
         }
     }
@@ -87,7 +107,8 @@ fn of_provider(external: &External, container: &str, cause: &ContainerCause, obj
     format!("external provider {provider_id:?}, init container {container}: {why}. Resolution: {resolution}")
 }
 
-fn of_container(container: &str, image: &str, init: bool, cause: &ContainerCause, log: &str) -> String {
+/// `memory` is the path of the memory limit.
+fn of_container(container: &str, image: &str, init: bool, cause: &ContainerCause, log: &str, memory: &str) -> String {
     match cause {
         ContainerCause::Waiting(kind, Waiting { reason, message }) => {
             let message = colon(message);
@@ -107,12 +128,13 @@ fn of_container(container: &str, image: &str, init: bool, cause: &ContainerCause
             }
         }
         ContainerCause::Ended(Terminated { exit_code, reason, .. }) if reason == OUT_OF_MEMORY => {
-            // `spec.workload.resources` is about the server's container alone.
+            // The resources of the spec are about the server's container alone.
             let remedy = if init {
                 "No field changes the memory limit of this container. This is a bug in Steersman; report it with the \
                  spec of the object"
+                    .to_owned()
             } else {
-                "Raise spec.workload.resources.limits.memory or, if there is no limit, requests.memory"
+                format!("Raise {memory} or, if there is no limit, requests.memory")
             };
             format!("{CRASHES}: {container} ran out of memory (exit code {exit_code}, {reason}). {remedy}")
         }

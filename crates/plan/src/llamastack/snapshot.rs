@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
+use steersman_api::Family;
 use steersman_api::llamastack::status::ProviderInfo;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, LlamaStackDistributionStatus};
-use steersman_reconcile::FieldPath;
+use steersman_reconcile::{FieldNames, FieldPath};
 
 use super::operator_config::OperatorConfig;
+use crate::field_names::field_names;
 use crate::oci::ObservedLabels;
 use crate::pods::ObservedPod;
 
@@ -34,6 +36,8 @@ pub struct Snapshot {
     /// The Secrets and ConfigMaps that the spec references.
     pub references: Vec<ObservedReference>,
     pub trust: ObservedTrust,
+    /// The referenced Secrets that exist.
+    pub secrets: Vec<ObservedSecret>,
     /// Whether watches report every change of the referenced objects. False: they have to be read again.
     pub followed: bool,
     /// The labels of the image, which may hold its base configuration.
@@ -42,6 +46,8 @@ pub struct Snapshot {
     pub any_user: bool,
     /// The pods of the Deployment, newest first, without those that are being deleted. Absent until the first list is complete.
     pub pods: Option<Vec<ObservedPod>>,
+    /// Creation of the oldest of them.
+    pub oldest_pod: Option<Timestamp>,
     pub server: ObservedServer,
 }
 
@@ -64,14 +70,25 @@ pub struct ObservedObject {
     pub uid: String,
     pub generation: Option<i64>,
     pub deleting: bool,
+    /// The API version in which the spec was last written, such as `v1alpha1`. Empty: unknown, so the stored one.
+    pub written_in: String,
     pub spec: LlamaStackDistributionSpec,
     /// Paths of the stored spec that decoding lost.
     pub unread: Vec<FieldPath>,
     pub v1alpha1: V1alpha1Fields,
+    /// The annotations under `steersman.dev/`.
+    pub annotations: BTreeMap<String, String>,
     /// Value of the annotation `steersman.dev/provider-merge`.
     pub provider_merge: Option<String>,
     /// The stored status.
     pub status: Option<LlamaStackDistributionStatus>,
+}
+
+impl ObservedObject {
+    /// Field paths in the version of the object's author.
+    pub fn field_names(&self) -> FieldNames {
+        field_names(Family::Llsd, &self.written_in)
+    }
 }
 
 /// Fields of v1alpha1 that v1alpha2 does not have.
@@ -121,11 +138,15 @@ pub enum ReplicasOwner {
     Autoscaler(String),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedClaim {
     /// `Pending`, `Bound` or `Lost`, or `Terminating` while it is being deleted. None: not set yet.
     pub phase: Option<String>,
     pub size: Option<Quantity>,
+    /// Whether it is deleted with the object.
+    pub owned: bool,
+    /// Whether pods on several nodes can mount it.
+    pub shared: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -174,6 +195,16 @@ pub struct ObservedReference {
     pub content: Option<BTreeMap<String, String>>,
 }
 
+/// The version of a Secret. It never holds a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedSecret {
+    pub name: String,
+    /// `resourceVersion`.
+    pub version: String,
+    /// Time of the last change of its data. None: the API server does not know.
+    pub changed: Option<Timestamp>,
+}
+
 /// The content of ConfigMaps with CA certificates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedTrust {
@@ -188,8 +219,11 @@ pub enum ObservedServer {
     /// No response yet; the stored result stays in effect.
     #[default]
     Pending,
-    /// The last poll failed, for this reason.
+    /// The last poll did not get to the server, for this reason: its name cannot be resolved, for example. The server may
+    /// serve others.
     Failed(String),
+    /// The server does not listen, does not answer in time, or answers that it does not work, for this reason.
+    Unhealthy(String),
     Answered {
         /// None: the response has none.
         version: Option<String>,

@@ -70,6 +70,12 @@ pub fn pod_problem(snapshot: &Snapshot) -> Option<PodProblem> {
     [DEPLOYMENT_READY, AVAILABLE].iter().find_map(|type_| legacy_texts::pod_problem(condition(snapshot, type_)?))
 }
 
+/// Whether the stored status has this problem of the pods. Its text may have other numbers by now.
+pub fn reports_pod_problem(snapshot: &Snapshot, problem: &PodProblem) -> bool {
+    let codes = |problem: &PodProblem| (problem.reason.clone(), problem.container.clone(), problem.exit_code);
+    pod_problem(snapshot).is_some_and(|stored| codes(&stored) == codes(problem))
+}
+
 /// Whether the stored status reports that the spec awaits the labels of its image.
 pub fn awaits_labels(snapshot: &Snapshot) -> bool {
     condition(snapshot, CONFIG_GENERATED).is_some_and(|known| known.reason == LABELS_AWAITED)

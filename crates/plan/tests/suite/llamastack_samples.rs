@@ -112,7 +112,8 @@ fn converted_samples_keep_their_configuration() {
         spec.providers =
             serde_json::from_value(json!({"inference": {"provider": "vllm", "endpoint": "http://v/v1"}})).unwrap();
         let generated = generate_sample(&spec);
-        assert_eq!(generated.provider_count, unchanged.provider_count, "{name}: vllm is in the base already");
+        let more = generated.provider_count - unchanged.provider_count;
+        assert!((0..=1).contains(&more), "{name}: vllm is in the base, which needs a variable for it");
     }
     assert_eq!(has_override.len(), 2, "there are samples with and without their own ConfigMap");
 }

@@ -1,6 +1,9 @@
 //! Items that other writers added to lists that the server merges, such as the ports of a Service. They are kept, as all
 //! additions of others, until the server rejects a child because of them: for example after someone changed the number of a
-//! port, so that the port we want is a second one with the same name. Then they become ours, and the next apply removes them.
+//! port, so that the port we want is a second one with the same name. Then the items of the lists that the rejection names
+//! become ours, and the next apply removes them.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::ResourceExt;
@@ -11,8 +14,10 @@ use super::adopt::join;
 use super::diff::{keys_of, matches};
 use super::ownership::is_ours;
 
-/// The JSON patch that makes them ours, if the object is still as seen. None: there are none.
-pub(super) fn patch(manager: &str, wanted: &DynamicObject, live: &DynamicObject) -> Option<Value> {
+/// The JSON patch that makes them ours, if the object is still as seen. `rejected` are the fields that the server rejects.
+/// None: no list that it names has such items.
+pub(super) fn patch(manager: &str, wanted: &DynamicObject, live: &DynamicObject, rejected: &[String]) -> Option<Value> {
+    let lists: BTreeSet<String> = rejected.iter().map(|field| list_of(field)).collect();
     let wanted_spec = wanted.data.get("spec")?;
     let mut entries = live.managed_fields().to_vec();
     let ours = entries.iter().position(|entry| is_ours(entry, manager))?;
@@ -23,7 +28,7 @@ pub(super) fn patch(manager: &str, wanted: &DynamicObject, live: &DynamicObject)
         if let Some(fields) = spec_of(entry).filter(|_| place != ours && whole)
             && version == entry.api_version
         {
-            let (kept, more) = split(fields, wanted_spec);
+            let (kept, more) = split(fields, wanted_spec, "spec", &lists);
             join(&mut foreign, &more);
             set_spec(entry, kept);
         }
@@ -54,16 +59,39 @@ fn set_spec(entry: &mut ManagedFieldsEntry, fields: Map<String, Value>) {
     }
 }
 
-/// Splits an entry's fields into those that stay with their manager, and items of lists we want that are not among our
-/// items.
-fn split(fields: &Map<String, Value>, wanted: &Value) -> (Map<String, Value>, Map<String, Value>) {
+/// The list that a rejected field is in, without indexes: `spec.ports` of `spec.ports[1].name`. A field that is in no list
+/// may be one itself.
+fn list_of(field: &str) -> String {
+    let inside = field.rfind('[').map_or(field, |last| &field[..last]);
+    let mut list = String::new();
+    let mut depth = 0;
+    for letter in inside.chars() {
+        match letter {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            letter if depth == 0 => list.push(letter),
+            _ => {}
+        }
+    }
+    list
+}
+
+/// Splits an entry's fields into those that stay with their manager, and items of `lists` that we want and that are not
+/// among our items. `path` is that of the fields, without indexes.
+fn split(
+    fields: &Map<String, Value>,
+    wanted: &Value,
+    path: &str,
+    lists: &BTreeSet<String>,
+) -> (Map<String, Value>, Map<String, Value>) {
     let (mut kept, mut foreign) = (Map::new(), Map::new());
     for (step, below) in fields {
+        let below_path = step.strip_prefix("f:").map_or_else(|| path.to_owned(), |name| format!("{path}.{name}"));
         let inside = match (step.strip_prefix("f:"), keys_of(step), wanted) {
             (Some(name), _, _) => wanted.get(name),
             (None, Some(keys), Value::Array(items)) => {
                 let found = items.iter().find(|item| matches(&keys, item));
-                if found.is_none() {
+                if found.is_none() && lists.contains(path) {
                     foreign.insert(step.clone(), below.clone());
                     continue;
                 }
@@ -73,7 +101,7 @@ fn split(fields: &Map<String, Value>, wanted: &Value) -> (Map<String, Value>, Ma
         };
         match (inside, below.as_object()) {
             (Some(inside), Some(below)) if !below.is_empty() => {
-                let (stays, more) = split(below, inside);
+                let (stays, more) = split(below, inside, &below_path, lists);
                 if !stays.is_empty() {
                     kept.insert(step.clone(), Value::Object(stays));
                 }
@@ -122,7 +150,7 @@ mod tests {
                 "f:ports": { WANTED: { "f:appProtocol": {} }, STRAY: { ".": {}, "f:port": {} } } } }),
         );
         let live = service(vec![ours, theirs]);
-        let patch = patch(OURS, &live, &live).unwrap();
+        let patch = patch(OURS, &live, &live, &["spec.ports[1].name".to_owned()]).unwrap();
         assert_eq!(patch[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
         let ours = json!({ "f:spec": { "f:type": {}, "f:ports": { STRAY: { ".": {}, "f:port": {} } } } });
         let theirs = json!({ "f:metadata": { "f:labels": { "f:mine": {} } }, "f:spec": { "f:sessionAffinity": {},
@@ -135,8 +163,35 @@ mod tests {
         let ours = entry(OURS, "Apply", json!({ "f:spec": { "f:ports": { WANTED: { "f:port": {} } } } }));
         let theirs = entry("kubectl-edit", "Update", json!({ "f:spec": { "f:externalName": {} } }));
         let live = service(vec![ours, theirs.clone()]);
-        assert_eq!(patch(OURS, &live, &live), None);
+        let rejected = ["spec.ports".to_owned()];
+        assert_eq!(patch(OURS, &live, &live, &rejected), None);
         let never_ours = service(vec![theirs]);
-        assert_eq!(patch(OURS, &never_ours, &never_ours), None);
+        assert_eq!(patch(OURS, &never_ours, &never_ours, &rejected), None);
+    }
+
+    #[test]
+    fn lists_outside_the_rejection_stay_foreign() {
+        let ours = entry(OURS, "Apply", json!({ "f:spec": { "f:type": {} } }));
+        let theirs = entry("mesh", "Update", json!({ "f:spec": { "f:ports": { STRAY: { ".": {}, "f:port": {} } } } }));
+        let live = service(vec![ours, theirs]);
+        for rejected in ["spec.clusterIP", "spec.portsX[0].name", "spec", "metadata.labels", ""] {
+            assert_eq!(patch(OURS, &live, &live, &[rejected.to_owned()]), None, "{rejected}");
+        }
+        assert_eq!(patch(OURS, &live, &live, &[]), None);
+        for rejected in ["spec.ports", "spec.ports[1]", "spec.ports[0].nodePort"] {
+            assert!(patch(OURS, &live, &live, &[rejected.to_owned()]).is_some(), "{rejected}");
+        }
+    }
+
+    #[test]
+    fn rejected_field_names_its_innermost_list() {
+        for (field, list) in [
+            ("spec.template.spec.containers[0].env[3].name", "spec.template.spec.containers.env"),
+            ("spec.template.spec.containers[0].image", "spec.template.spec.containers"),
+            ("spec.ports", "spec.ports"),
+            ("metadata.annotations[a.b/c]", "metadata.annotations"),
+        ] {
+            assert_eq!(list_of(field), list);
+        }
     }
 }

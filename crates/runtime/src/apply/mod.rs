@@ -168,8 +168,8 @@ impl Applier<'_> {
         }
         let params = PatchParams::apply(self.manager).force();
         let mut answer = self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await;
-        if let (Err(CallError::Answered { code: 422, .. }), Some(object)) = (&answer, &current)
-            && let Some(patch) = foreign_list_items::patch(self.manager, &wanted, object)
+        if let (Err(CallError::Answered { code: 422, fields, .. }), Some(object)) = (&answer, &current)
+            && let Some(patch) = foreign_list_items::patch(self.manager, &wanted, object, fields)
         {
             tracing::info!(
                 object = %self.owner.child_id(&wanted),

@@ -59,6 +59,14 @@ pub struct ControllerContext {
     pub metrics: Arc<Metrics>,
 }
 
+/// Keeps who wrote the spec, when and in which API version. The lists of fields are half of the size of an object and not
+/// used.
+fn trim_managed_fields(object: &mut DynamicObject) {
+    let Some(entries) = &mut object.metadata.managed_fields else { return };
+    entries.retain(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some()));
+    entries.iter_mut().for_each(|entry| entry.fields_v1 = None);
+}
+
 struct Runner<R> {
     reconciler: R,
     context: ReconcileContext,
@@ -87,8 +95,7 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let store: Store<DynamicObject> = writer.as_reader();
     let config = watcher::Config::default().page_size(SMALL_PAGE);
     let changes = watch_with_relists(scope.api(&server, &resource), config);
-    // managedFields of the user's object are not used here, and are half of its size.
-    let changes = changes.modify(|object: &mut DynamicObject| object.metadata.managed_fields = None).reflect(writer);
+    let changes = changes.modify(trim_managed_fields).reflect(writer);
     let own = own_changes(changes, resource.clone());
     let context = ReconcileContext::new(&reconciler, server.clone(), &identity);
     let enqueued = context.queue.stream();
@@ -249,7 +256,21 @@ pub fn retry_delay(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn trimmed_object_keeps_writers_of_its_spec() {
+        let entry = |version: &str, fields: serde_json::Value| json!({ "manager": "kubectl", "apiVersion": version, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields });
+        let mut object: DynamicObject = serde_json::from_value(json!({ "metadata": { "name": "a", "managedFields": [
+            entry("g/v1", json!({ "f:spec": { "f:a": {} } })), entry("g/v2", json!({ "f:status": {} })) ] } }))
+        .unwrap();
+        trim_managed_fields(&mut object);
+        let kept = object.metadata.managed_fields.unwrap();
+        assert_eq!(kept.len(), 1);
+        assert_eq!((kept[0].api_version.as_deref(), &kept[0].fields_v1), (Some("g/v1"), &None));
+    }
 
     #[test]
     fn first_retry_has_the_shortest_delay() {

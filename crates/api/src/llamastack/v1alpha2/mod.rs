@@ -130,7 +130,8 @@ pub struct OverrideConfig {
 #[serde(rename_all = "camelCase", default)]
 pub struct LlamaStackDistributionStatus {
     /// Pending: there is no Deployment yet. Initializing: pods are starting, being replaced or scaled, or the spec
-    /// waits for the labels of its image. Ready: all pods are ready. Failed: the spec is refused, or a child
+    /// waits for the labels of its image. Ready: all pods are ready, and the server does not fail its health
+    /// check. Failed: the spec is refused, or a child
     /// cannot be written; a running server keeps running. Terminating: the object is being deleted.
     pub phase: Option<Phase>,
     /// Image of the server and its base configuration.
@@ -169,7 +170,8 @@ pub struct LlamaStackDistributionStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResolvedDistribution {
-    /// Image of the server. It has a digest if the base configuration was read from its labels.
+    /// Image of the server. It has a digest if the base configuration was read from its labels. Pods that an earlier
+    /// operator created keep its image until they change.
     pub image: Option<String>,
     /// Source of the base configuration: `embedded` in the operator, or `oci-label` of the image. Absent with
     /// `overrideConfig`, and with `distribution.image` if no configuration is generated.
@@ -188,7 +190,7 @@ pub struct ConfigGeneration {
     /// Time at which this content was generated.
     #[schemars(schema_with = "schema::time")]
     pub generated_at: Option<Time>,
-    /// Number of providers in the configuration, without external ones.
+    /// Number of providers that the server starts with the variables of the spec, without external ones.
     #[schemars(schema_with = "schema::integer")]
     pub provider_count: Option<i64>,
     /// Number of models, tool groups and shields that the spec adds.

@@ -32,7 +32,8 @@ pub struct Workload {
     /// HorizontalPodAutoscaler for the server. If absent, the server has a fixed number of `replicas`.
     pub autoscaling: Option<Autoscaling>,
     /// PersistentVolumeClaim for the server's data; `{}` requests one with all defaults. Updates then stop the old pod
-    /// before they start the new one. If absent, the data is lost with the pod.
+    /// before they start the new one. The claim is deleted with the object, unless the annotation
+    /// `steersman.dev/keep-volume` is `true`. If absent, the data is lost with the pod.
     pub storage: Option<VolumeStorage>,
     /// Limit on voluntary evictions of pods. If absent, at most one pod may be unavailable if the server can have more
     /// than one replica; a single replica has no limit.

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, Serv
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -26,8 +27,9 @@ use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec
 use steersman_plan::llamastack::server::poll_target;
 use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
-    CONFIG_KEY, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress, ObservedObject, ObservedServer,
-    RETAINED_CONFIG_MAPS, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
+    ANNOTATION_PREFIX, CONFIG_KEY, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress,
+    ObservedObject, ObservedServer, RETAINED_CONFIG_MAPS, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config,
+    labels_wanted, names,
 };
 use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode, path};
@@ -113,12 +115,13 @@ pub async fn observe(
         let decides = replicas::owner(&context.server, &observed, found).await?;
         deployment = observe_deployment(found, &name, decides);
     }
+    let claim = live.get(&gvk_of::<PersistentVolumeClaim>(), &names::volume_claim(&name));
     let mut snapshot = Snapshot {
         now: Timestamp::now(),
         settings,
         object: observed,
         deployment,
-        volume_claim: live.get(&gvk_of::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(observe_claim),
+        volume_claim: claim.and_then(|claim| observe_claim(claim, &owner.uid)),
         service: live.get(&gvk_of::<Service>(), &names::service(&name)).is_some(),
         ingress: live.get(&gvk_of::<Ingress>(), &names::ingress(&name)).map(observe_ingress),
         route,
@@ -128,11 +131,13 @@ pub async fn observe(
         config_maps,
         in_use,
         references: lookup.references,
+        secrets: lookup.secrets,
         trust: lookup.trust,
         followed: lookup.followed,
         labels,
         any_user,
         pods: watches.pods.observe(&place),
+        oldest_pod: watches.pods.oldest(&place),
         server: ObservedServer::Pending,
     };
     if let Some(servers) = &watches.servers {
@@ -173,6 +178,7 @@ pub fn observe_object(object: &DynamicObject) -> Result<ObservedObject, Reconcil
         uid: object.uid().unwrap_or_default(),
         generation: object.metadata.generation,
         deleting: object.metadata.deletion_timestamp.is_some(),
+        written_in: written_in(object),
         unread: unread(written, &spec),
         spec,
         v1alpha1: V1alpha1Fields {
@@ -183,9 +189,27 @@ pub fn observe_object(object: &DynamicObject) -> Result<ObservedObject, Reconcil
                 .and_then(|config| config.config_map_namespace)
                 .filter(|namespace| !namespace.is_empty()),
         },
+        annotations: object
+            .annotations()
+            .iter()
+            .filter(|(name, _)| name.starts_with(ANNOTATION_PREFIX))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
         provider_merge: object.annotations().get(config::ANNOTATION).cloned(),
         status,
     })
+}
+
+/// The API version of the last write to the spec that is not our own migration of the stored version.
+fn written_in(object: &DynamicObject) -> String {
+    let wrote_spec = |entry: &&ManagedFieldsEntry| {
+        let ours = entry.manager.as_deref().is_some_and(|manager| manager.starts_with("steersman"));
+        let spec = entry.fields_v1.as_ref().is_none_or(|fields| fields.0.get("f:spec").is_some());
+        spec && !ours && entry.subresource.as_deref().is_none_or(str::is_empty)
+    };
+    let last = object.managed_fields().iter().filter(wrote_spec).max_by_key(|entry| entry.time.clone());
+    let version = last.and_then(|entry| entry.api_version.as_deref()?.rsplit('/').next());
+    version.unwrap_or_default().to_owned()
 }
 
 /// The `spec.server` of v1alpha1, with the fields that conversion keeps in an annotation.
@@ -263,18 +287,49 @@ fn trouble(status: &DeploymentStatus) -> Option<String> {
     found.message.clone().or_else(|| found.reason.clone())
 }
 
-fn observe_claim(object: &DynamicObject) -> Option<ObservedClaim> {
+fn observe_claim(object: &DynamicObject, owner: &str) -> Option<ObservedClaim> {
     let typed: PersistentVolumeClaim = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
-    let requests = typed.spec.and_then(|spec| spec.resources).and_then(|resources| resources.requests);
+    let spec = typed.spec.unwrap_or_default();
+    let shared = spec.access_modes.iter().flatten().any(|mode| mode == "ReadWriteMany");
+    let requests = spec.resources.and_then(|resources| resources.requests);
     // A claim that is being deleted stays bound while pods use it, and is lost with its data when they stop.
     let leaving = object.metadata.deletion_timestamp.is_some().then(|| "Terminating".to_owned());
     Some(ObservedClaim {
         phase: leaving.or_else(|| typed.status.and_then(|status| status.phase)),
         size: requests.and_then(|requests| requests.get("storage").cloned()),
+        owned: object.owner_references().iter().any(|reference| reference.uid == owner),
+        shared,
     })
 }
 
 /// The Go operator's field managers: `manager`, the name of its binary, for updates, and the name of the object for applies.
 fn legacy_operator(object: &str) -> Legacy {
     Legacy { managed_by: "llama-stack-operator".into(), managers: vec!["manager".into(), object.into()] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn author_is_last_writer_of_spec() {
+        let entry = |manager: &str, version: &str, minute: u32, fields: serde_json::Value| {
+            json!({ "manager": manager, "operation": "Update", "apiVersion": format!("llamastack.io/{version}"),
+                "time": format!("2026-01-01T00:{minute:02}:00Z"), "fieldsType": "FieldsV1", "fieldsV1": fields })
+        };
+        let spec = || json!({ "f:spec": { "f:server": {} } });
+        let version_of = |entries: Vec<serde_json::Value>| {
+            let object: DynamicObject =
+                serde_json::from_value(json!({ "metadata": { "name": "a", "managedFields": entries } })).unwrap();
+            written_in(&object)
+        };
+        let older = entry("kubectl", "v1alpha1", 1, spec());
+        let label = entry("kubectl-label", "v1alpha2", 2, json!({ "f:metadata": {} }));
+        let migration = entry("steersman/migration", "v1alpha2", 3, spec());
+        let newer = entry("kubectl-edit", "v1alpha2", 4, spec());
+        assert_eq!(version_of(vec![older.clone(), label, migration.clone()]), "v1alpha1");
+        assert_eq!(version_of(vec![newer, older]), "v1alpha2");
+        assert_eq!(version_of(vec![migration]), "");
+        assert_eq!(version_of(vec![]), "");
+    }
 }

@@ -71,6 +71,11 @@ impl PodWatch {
         Some(self.newest_first(object))
     }
 
+    /// Creation of the oldest pod.
+    pub fn oldest(&self, object: &NamespacedName) -> Option<Timestamp> {
+        self.store.owned_by(object).iter().filter_map(|record| record.created).min()
+    }
+
     /// Called when the object is deleted.
     pub fn forget(&self, object: &NamespacedName) {
         self.objects().early.remove(object);

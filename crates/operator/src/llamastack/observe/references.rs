@@ -9,7 +9,8 @@ use kube::api::{Api, ListParams};
 use serde_json::json;
 use steersman_plan::llamastack::validate::{ReferenceKind, ReferencedObject, is_shared_with};
 use steersman_plan::llamastack::{
-    ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObservedObject, ObservedReference, ObservedTrust, mounted_config_maps, referred,
+    ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObservedObject, ObservedReference, ObservedSecret, ObservedTrust,
+    mounted_config_maps, referred,
 };
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
@@ -47,6 +48,7 @@ pub fn rules() -> Vec<Rule> {
 /// The result of looking up an object's references.
 pub struct ReferenceLookup {
     pub references: Vec<ObservedReference>,
+    pub secrets: Vec<ObservedSecret>,
     pub trust: ObservedTrust,
     /// Whether watches report every change of them.
     pub followed: bool,
@@ -67,7 +69,12 @@ impl References {
         self.refer(object, &referenced, &cluster);
         let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
         let bundle = bundle.and_then(|tls| tls.ca_bundle.as_ref());
-        let mut lookup = ReferenceLookup { references: Vec::new(), trust: ObservedTrust::default(), followed: true };
+        let mut lookup = ReferenceLookup {
+            references: Vec::new(),
+            secrets: Vec::new(),
+            trust: ObservedTrust::default(),
+            followed: true,
+        };
         for ReferencedObject { kind, namespace, name } in referenced {
             let place = NamespacedName { namespace, name };
             let secret = kind == ReferenceKind::Secret;
@@ -77,7 +84,15 @@ impl References {
             let open = |content: &Arc<Content>| {
                 namespace == object.namespace || (!secret && is_shared_with(&content.labels, &object.namespace))
             };
-            let content = found.content.filter(open).map(|content| content.data.clone());
+            let content = found.content.filter(open);
+            if let Some(content) = content.as_ref().filter(|_| secret) {
+                lookup.secrets.push(ObservedSecret {
+                    name: name.clone(),
+                    version: content.version.clone(),
+                    changed: content.changed,
+                });
+            }
+            let content = content.map(|content| content.data.clone());
             let home =
                 |given: Option<&str>| given.filter(|given| !given.is_empty()).unwrap_or(&object.namespace).to_owned();
             if !secret
@@ -129,7 +144,8 @@ fn mounted(set: &ReplicaSet) -> BTreeSet<String> {
     mounted_config_maps(&json!(set.spec.as_ref().and_then(|spec| spec.template.as_ref())))
 }
 
-/// Without permission to read the role, the cluster is not OpenShift, or the operator is not meant to use the role.
+/// Only an administrator who permits Steersman to read and bind the role gets it bound: it exceeds the rights of namespace
+/// users.
 pub async fn any_user(server: &Server) -> Result<bool, CallError> {
     let roles: Api<ClusterRole> = Api::all(server.client.clone());
     match server.call(roles.get_opt(ANY_USER_ROLE)).await {

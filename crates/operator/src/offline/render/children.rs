@@ -125,11 +125,13 @@ fn snapshot(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow
         config_maps: Vec::new(),
         in_use: None,
         references,
+        secrets: Vec::new(),
         trust: ObservedTrust { named: bundle, cluster: None },
         followed: true,
         labels,
         any_user: false,
         pods: None,
+        oldest_pod: None,
         server: ObservedServer::Pending,
     };
     Ok((snapshot, differences))

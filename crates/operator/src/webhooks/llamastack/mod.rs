@@ -8,6 +8,7 @@ use kube::api::DynamicObject;
 use kube::core::admission::AdmissionRequest;
 use steersman_api::Family;
 use steersman_plan::llamastack::config::base::{distribution, names, resolve};
+use steersman_plan::llamastack::deletion_warning;
 use steersman_plan::llamastack::validate::{Facts, Missing, Review, validate};
 use steersman_runtime::client::Server;
 use steersman_runtime::cpu_bound;
@@ -50,5 +51,9 @@ fn review(case: &AdmissionCase, lookups: &LookupResults, missing: Missing) -> Re
         found: &lookups.found,
         missing,
     };
-    validate(&case.new, case.old.as_ref(), &facts)
+    let mut review = validate(&case.new, case.old.as_ref(), &facts);
+    if case.old.is_none() {
+        review.warnings.extend(deletion_warning(&case.new).map(|warning| warning.text()));
+    }
+    review
 }

@@ -141,8 +141,9 @@ async fn settled_operator_writes_only_its_lease() {
     }
     let operator = env.installation.start("idle", &["--cluster-gateway", &fake.address.to_string()]).await;
     for index in 0..3 {
-        let (name, healthy) = (format!("idle-{index}"), if index < 2 { "True" } else { "False" });
-        env.until_phase(&name, "Ready", &operator).await;
+        let (phase, healthy) = if index < 2 { ("Ready", "True") } else { ("Initializing", "False") };
+        let name = format!("idle-{index}");
+        env.until_phase(&name, phase, &operator).await;
         let polled = async || {
             let object = env.objects().get(&name).await.ok()?;
             (condition(&object.data, "HealthCheck")["status"] == healthy).then_some(())

@@ -16,7 +16,7 @@ use crate::llamastack::snapshot::ObservedObject;
 
 type Amounts = BTreeMap<String, Quantity>;
 
-const CONTAINER: &str = "llama-stack";
+pub const CONTAINER: &str = "llama-stack";
 const MEMORY: &str = "1Gi";
 
 /// Starts a server with a mounted configuration, whose values reach the script as variables only. The entry point of the

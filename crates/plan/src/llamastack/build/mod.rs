@@ -22,17 +22,19 @@ use steersman_api::Family;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, VolumeStorage};
 use steersman_reconcile::{ADOPTED_LABEL, Write, WriteOp};
 
+use super::annotations::{KEEP_VOLUME, is_on};
 use super::resolution::Setup;
 use super::snapshot::{ObservedObject, ObservedRoute, Snapshot};
 use super::{fields, names};
 
 pub use container::resources;
-pub use pod::{STORAGE_VOLUME, mount_paths, template, volume_names};
+pub use pod::{CONFIG_HASH, STORAGE_VOLUME, TRUST_HASH, mount_paths, template, volume_names};
 
 /// The storage version: the garbage collector must find the owner even when older versions are no longer served.
 const API_VERSION: &str = "llamastack.io/v1alpha2";
 pub const STORAGE_SIZE: &str = "10Gi";
-/// Lets pods run as any user on OpenShift.
+/// Lets pods run as any user on OpenShift. The shipped role does not permit Steersman to read or bind it; an administrator
+/// can add that.
 pub const ANY_USER_ROLE: &str = "system:openshift:scc:anyuid";
 
 pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
@@ -43,8 +45,15 @@ pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
     let ours = written.map(|(config, _)| config.name.as_str());
     let kept = configmap::retained(snapshot, ours, &setup.mounts(&object.name));
     let exposed = |way: bool| fields::exposed(spec).filter(|_| way);
+    let claim = fields::storage(spec).map(|storage| {
+        let mut claim = volume_claim(object, storage);
+        if is_on(object, KEEP_VOLUME) {
+            claim.metadata.owner_references = None;
+            return WriteOp::Unowned(Write::CreateOnce(claim));
+        }
+        WriteOp::Owned(Write::CreateOnce(claim))
+    });
     let before = [
-        fields::storage(spec).map(|storage| Write::CreateOnce(volume_claim(object, storage))),
         Some(account(object)),
         snapshot.any_user.then(|| Write::Apply(role_binding(object))),
         // The policy precedes the server, which is otherwise reachable by anyone in between.
@@ -65,7 +74,8 @@ pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
         exposed(!snapshot.route.answered()).map(|expose| Write::Apply(network::ingress(object, expose))),
     ];
     let kept = kept.into_iter().map(|map| Write::CreateOnce(configmap::unchanged(object, map)));
-    before.into_iter().flatten().chain(after.into_iter().flatten()).chain(kept).map(WriteOp::Owned).collect()
+    let owned = before.into_iter().flatten().chain(after.into_iter().flatten()).chain(kept).map(WriteOp::Owned);
+    claim.into_iter().chain(owned).collect()
 }
 
 /// Written even while nothing else is: it holds the pull secrets that reading the image's labels may need.
@@ -93,7 +103,7 @@ fn deployment(snapshot: &Snapshot, setup: &Setup) -> DynamicObject {
     let mut spec = json!({
         "selector": matching(names::selector(&object.name)),
         "strategy": strategy(&object.spec),
-        "template": template(object, setup),
+        "template": template(snapshot, setup),
     });
     if let Some(replicas) = scaling::replicas(snapshot) {
         spec["replicas"] = replicas.into();

@@ -13,6 +13,8 @@ use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 use crate::llamastack::{fields, names};
 
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// Annotation of the NGINX ingress controller. Others read `appProtocol` of the Service.
+const BACKEND_PROTOCOL: (&str, &str) = ("nginx.ingress.kubernetes.io/backend-protocol", "HTTPS");
 /// Label of the namespaces of OpenShift's routers.
 const ROUTERS: (&str, &str) = ("network.openshift.io/policy-group", "ingress");
 
@@ -22,11 +24,14 @@ pub fn scheme(spec: &LlamaStackDistributionSpec) -> &'static str {
 
 pub fn service(object: &ObservedObject) -> DynamicObject {
     let port = fields::port(&object.spec);
-    let spec = json!({
+    let mut spec = json!({
         "type": "ClusterIP",
         "selector": names::selector(&object.name),
         "ports": [{ "name": scheme(&object.spec), "protocol": "TCP", "port": port, "targetPort": port }],
     });
+    if fields::certificate(&object.spec).is_some() {
+        spec["ports"][0]["appProtocol"] = "https".into();
+    }
     child::<Service>(object, names::service(&object.name), json!({ "spec": spec }))
 }
 
@@ -37,7 +42,13 @@ pub fn ingress(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     if let Some(host) = host(expose) {
         rule["host"] = json!(host);
     }
-    labelled_child::<Ingress>(object, names::ingress(&object.name), None, json!({ "spec": { "rules": [rule] } }))
+    let data = json!({ "spec": { "rules": [rule] } });
+    let mut ingress = labelled_child::<Ingress>(object, names::ingress(&object.name), None, data);
+    if fields::certificate(&object.spec).is_some() {
+        // Without it, NGINX sends plain HTTP to the server, which then answers nothing.
+        ingress.metadata.annotations = Some([(BACKEND_PROTOCOL.0.to_owned(), BACKEND_PROTOCOL.1.to_owned())].into());
+    }
+    ingress
 }
 
 /// OpenShift's Route, which k8s-openapi does not have.

@@ -14,8 +14,8 @@ use super::{ca, container, matching};
 use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH, mount};
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::rules::AddedVolumes;
-use crate::llamastack::snapshot::ObservedObject;
-use crate::llamastack::{fields, names};
+use crate::llamastack::snapshot::{ObservedObject, Snapshot};
+use crate::llamastack::{fields, names, secret_change};
 
 pub const STORAGE_VOLUME: &str = "lls-storage";
 const TRUST_VOLUME: &str = "ca-bundle";
@@ -23,18 +23,20 @@ const TRUST_DIR: &str = "/etc/ssl/certs/ca-bundle";
 pub const TRUST_FILE: &str = "/etc/ssl/certs/ca-bundle/ca-bundle.crt";
 const CERTIFICATE_VOLUME: &str = "server-certificate";
 /// The hashes restart the pods when content that they read at their start changes.
-const CONFIG_HASH: &str = "configmap.hash/user-config";
-const TRUST_HASH: &str = "configmap.hash/ca-bundle";
+pub const CONFIG_HASH: &str = "configmap.hash/user-config";
+pub const TRUST_HASH: &str = "configmap.hash/ca-bundle";
 const FS_GROUP: i64 = 1001;
 const HOST: &str = "kubernetes.io/hostname";
 /// Pods of the previous template do not count, so that a single replica may return to the node that has its image.
 const REVISION: &str = "pod-template-hash";
 const SPREAD_OVER: [&str; 3] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", HOST];
 
-pub fn template(object: &ObservedObject, setup: &Setup) -> PodTemplateSpec {
+pub fn template(snapshot: &Snapshot, setup: &Setup) -> PodTemplateSpec {
+    let object = &snapshot.object;
     let hashes = [
         setup.config.as_ref().map(|config| (CONFIG_HASH.to_owned(), config.hash.clone())),
         setup.bundle.as_ref().map(|bundle| (TRUST_HASH.to_owned(), bundle.hash.clone())),
+        secret_change::versions(snapshot).map(|versions| (secret_change::VERSIONS.to_owned(), versions)),
     ];
     let annotations: BTreeMap<_, _> = hashes.into_iter().flatten().collect();
     let metadata = ObjectMeta {

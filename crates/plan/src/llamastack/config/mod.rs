@@ -134,7 +134,19 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
         return Err(draft.errors);
     }
     let providers = draft.config.get("providers").and_then(Value::as_object).into_iter().flatten();
-    let provider_count = providers.map(|(_, entries)| draft::list(Some(entries)).len() as i64).sum();
+    let env = draft.secrets.env();
+    let is_set = |name: &str| {
+        let given = env.iter().chain(fields::env(input.spec)).rfind(|variable| variable.name == name);
+        given.is_some_and(|given| {
+            given.value_from.is_some() || given.value.as_deref().is_some_and(|value| !value.is_empty())
+        })
+    };
+    // The server leaves out a provider whose id needs a variable that is not set.
+    let runs = |entry: &&Value| {
+        draft::id_of(entry).is_some_and(|id| id.required_variable.is_none_or(|variable| is_set(&variable)))
+    };
+    let entries = providers.flat_map(|(_, entries)| draft::list(Some(entries)));
+    let provider_count = entries.filter(runs).count() as i64;
     let config = Value::Object(draft.config);
     let config_yaml = render::yaml(&config).map_err(|problem| vec![problem])?;
     if config_yaml.len() > SIZE_LIMIT {
@@ -155,7 +167,7 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
         config_version: version,
         provider_count,
         resource_count: draft.resources,
-        env: draft.secrets.env(),
+        env,
         pod: pod::parts(input.spec, CONFIG_PATH, prepare, &draft.secrets.uses, input.operator_image),
         secrets: draft.secrets.uses,
         remarks: draft.remarks,

@@ -17,6 +17,7 @@ pub mod reason {
     pub const OVERRIDDEN: &str = "ProviderOverridden";
     pub const READABLE: &str = "SecretReadable";
     pub const LABELS: &str = "ImageLabelsUnusable";
+    pub const DEFAULTED: &str = "ProviderOfBase";
     pub const NEEDED: &str = "EnvironmentNeeded";
 }
 

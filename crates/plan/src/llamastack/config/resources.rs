@@ -4,10 +4,11 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+use steersman_api::llamastack::v1alpha2::ModelForm;
 use steersman_reconcile::{FieldPath, message, path};
 
 use super::apis::{Api, INFERENCE, SAFETY, TOOL_RUNTIME};
-use super::draft::{Draft, text};
+use super::draft::{self, Draft, text};
 use super::ids::EffectiveId;
 use super::layout::Layout;
 use super::problem::{list, reason};
@@ -43,6 +44,18 @@ fn models(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
     let first = default_provider(draft, INFERENCE, entries);
     let known = inference_ids(draft);
     let mut reported = false;
+    let given = |id: &str| entries.iter().any(|entry| entry.api == INFERENCE && entry.id == id);
+    let in_base = |id: &str| {
+        let base = draft.base.and_then(|base| base.config["providers"]["inference"].as_array());
+        base.into_iter().flatten().any(|entry| draft::id_of(entry).is_some_and(|known| known.id == id))
+    };
+    // A provider that needs a variable has a remark of its own.
+    if let Some(EffectiveId { id, required_variable: None }) = &first
+        && in_base(id)
+        && !given(id)
+    {
+        base_provider(draft, id);
+    }
     let mut made = UniqueEntries::new("model_id");
     for (place, form) in models.iter().enumerate() {
         let path = path!(spec.resources.models).index(place);
@@ -117,6 +130,24 @@ fn models(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
     }
     put(draft, "models", made);
 }
+
+/// Reports models without a provider that get the first one of the base, which the spec does not mention.
+fn base_provider(draft: &mut Draft<'_>, id: &str) {
+    let models = draft.spec.resources.as_ref().and_then(|resources| resources.models.as_deref()).unwrap_or_default();
+    let is_unset = |form: &&ModelForm| form.model().provider.as_deref().is_none_or(str::is_empty);
+    let names: Vec<String> = models.iter().filter(is_unset).map(|form| form.model().name.clone()).collect();
+    let shown = match names.len() {
+        0 => return,
+        more if more > SHOWN_MODELS => format!("{} and {} more", names[..SHOWN_MODELS].join(", "), more - SHOWN_MODELS),
+        _ => names.join(", "),
+    };
+    let message = format!("no provider is given for {shown}, so the first of the base is used: {id:?}");
+    let remedy = message!["Set provider of the model, or add a provider to ", path!(spec.providers.inference), "."];
+    draft.remark(path!(spec.resources.models), reason::DEFAULTED, message, remedy);
+}
+
+/// Number of models in the message.
+const SHOWN_MODELS: usize = 5;
 
 /// Registers tools or shields, which have a name only and share one provider.
 fn named(

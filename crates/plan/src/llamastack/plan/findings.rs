@@ -6,14 +6,15 @@ use steersman_api::llamastack::v1alpha2::{FindingCode, FindingSeverity};
 use steersman_reconcile::quantity::billionths;
 use steersman_reconcile::{FieldPath, Finding, Message, Severity, message, path};
 
+use crate::llamastack::annotations::KEEP_VOLUME;
 use crate::llamastack::build::{self, adoption};
-use crate::llamastack::config::problem::reason::LABELS;
+use crate::llamastack::config::problem::reason::{IGNORED, LABELS};
 use crate::llamastack::config::{FieldError, base};
 use crate::llamastack::resolution::{Setup, SpecResolution};
 use crate::llamastack::rules::{self, AddedVolumes};
 use crate::llamastack::snapshot::{ObservedClaim, ObservedObject, ObservedRoute, ReplicasOwner, Snapshot};
 use crate::llamastack::validate::unread_problem;
-use crate::llamastack::{fields, names};
+use crate::llamastack::{annotations, fields, names, secret_change, volume};
 
 /// A finding and the field of the spec that it is about.
 pub struct SpecFinding {
@@ -54,6 +55,12 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
         (path!(spec.distribution.name), setup.and_then(|setup| image_replaced(snapshot, setup))),
         (path!(spec.distribution), labels(snapshot, resolution)),
         (path!(spec.networking.expose), route(snapshot)),
+        (path!(spec.networking.expose), plain_ingress(snapshot)),
+        (path!(spec.workload.storage), volume::mounted_by_several(snapshot)),
+        (path!(metadata.annotations).key(KEEP_VOLUME), volume::not_kept(snapshot)),
+        (path!(metadata.annotations), annotations::finding(object)),
+        (path!(spec), secret_change::finding(snapshot)),
+        (path!(spec.workload.workers), setup.and_then(|setup| workers(object, setup))),
     ];
     let of_cluster = of_cluster.into_iter().filter_map(|(field, finding)| Some((Some(field), finding?)));
     let of_fields = |problems: &[FieldError], severity| -> Vec<(Option<FieldPath>, Finding<Message>)> {
@@ -80,7 +87,7 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
 
 fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let kept = adoption::adopted_template(snapshot, setup)?;
-    let mut template = build::template(&snapshot.object, setup);
+    let mut template = build::template(snapshot, setup);
     // Our default placement is no reason to report running pods as different.
     let given = fields::spread_constraints(&snapshot.object.spec);
     if let Some(pod) = &mut template.spec {
@@ -133,7 +140,7 @@ fn replicas_owner(snapshot: &Snapshot) -> Option<Finding<Message>> {
         ReplicasOwner::Autoscaler(name) => (
             format!("HorizontalPodAutoscaler {name}"),
             message![
-                "To use the spec again, delete the HorizontalPodAutoscaler; the spec takes effect within 5 minutes. \
+                "To use the spec again, delete the HorizontalPodAutoscaler; the spec takes effect within 30 seconds. \
                  To have Steersman create one, set ",
                 path!(spec.workload.autoscaling),
                 "."
@@ -200,4 +207,37 @@ fn route(snapshot: &Snapshot) -> Option<Finding<Message>> {
         )
     ];
     Some(Finding::warning("RouteRefused", message, remedy))
+}
+
+/// A certificate of the server does not protect the way from the client to the Ingress.
+fn plain_ingress(snapshot: &Snapshot) -> Option<Finding<Message>> {
+    let spec = &snapshot.object.spec;
+    fields::exposed(spec).and(fields::certificate(spec)).filter(|_| !snapshot.route.answered())?;
+    let ingress = names::ingress(&snapshot.object.name);
+    let message = message![
+        path!(spec.networking.expose),
+        format!(": clients outside the cluster reach Ingress {ingress} by plain HTTP, although "),
+        path!(spec.networking.tls),
+        " makes the server use HTTPS."
+    ];
+    let remedy = "Add TLS to the ingress controller, such as a default certificate, or expose the server by an Ingress of \
+                  your own.";
+    Some(Finding::warning("IngressWithoutTls", message, remedy))
+}
+
+/// The image's own command starts a single process. A command of the user's own may read the variable LLS_WORKERS.
+fn workers(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
+    let workers = fields::workers(&object.spec).filter(|workers| *workers > 1)?;
+    if setup.config.is_some() || fields::has_own_command(&object.spec) {
+        return None;
+    }
+    let message = message![
+        path!(spec.workload.workers),
+        format!(
+            " is {workers}, which sets the requested CPUs only: without a mounted configuration, the command of the \
+             image starts one process."
+        )
+    ];
+    let remedy = message!["Set ", path!(spec.providers), " or ", path!(spec.overrideConfig), ", or remove the field."];
+    Some(Finding::warning(IGNORED, message, remedy))
 }

@@ -10,21 +10,20 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
 use steersman_api::llamastack::v1alpha2::FindingCode;
-use steersman_reconcile::{Event, EventType, FieldNames, Finding, Message, Requeue, Severity, WriteOp, sentences};
+use steersman_reconcile::{Event, EventType, Finding, Message, Requeue, Severity, WriteOp, sentences};
 
 use self::findings::{SpecFinding, findings};
 use self::resolve::resolve;
 use super::build::network::Route;
-use super::build::{self, configmap};
+use super::build::{self, adoption, configmap};
 use super::config::Source;
 use super::config::problem::reason;
 use super::operator_config::DefaultPolicy;
 use super::resolution::{Resolution, Setup, SpecResolution};
 use super::snapshot::{ObservedRoute, ReplicasOwner, Snapshot};
-use super::stored_status;
+use super::{names, pod_problem, stored_status};
 
 pub use resolve::{LabelsWanted, labels_wanted, referred};
 
@@ -38,6 +37,9 @@ const MISSING_REFERENCE_INTERVAL: Duration = Duration::from_secs(15);
 /// Requeue for the content of an existing one without a watch.
 const REREAD_INTERVAL: Duration = Duration::from_secs(300);
 
+/// Requeue while an autoscaler that the object does not own decides the replicas: its deletion is not watched.
+const FOREIGN_AUTOSCALER_INTERVAL: Duration = Duration::from_secs(30);
+
 pub type Plan = steersman_reconcile::Plan<Resolution>;
 
 /// Total: every object gets a plan. While a finding blocks, nothing is written and the running server stays unchanged.
@@ -49,14 +51,16 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     let resolution = resolve(snapshot);
     let found = findings(snapshot, &resolution);
     let codes: Vec<FindingCode> = found.iter().map(SpecFinding::code).collect();
-    // Conditions and events have the paths of the stored version.
-    let names = FieldNames::default();
+    // Conditions and events have the paths of the author's version, codes those of the stored one.
+    let names = snapshot.object.field_names();
     let findings: Vec<Finding> = found.iter().map(|found| found.finding.render(&names)).collect();
     let mut events = finding_events(snapshot, &resolution, &findings, &codes);
+    events.extend(pod_event(snapshot));
     let (mut writes, mut prune) = (Vec::new(), Vec::new());
     match &resolution.setup {
         Some(setup) if !blocked(&findings) => {
             events.extend(progress_events(snapshot, setup));
+            events.extend(content_events(snapshot, setup));
             writes = build::writes(snapshot, setup);
             prune = pruned_kinds(snapshot, setup);
         }
@@ -95,7 +99,8 @@ fn requeue(snapshot: &Snapshot, resolution: &SpecResolution) -> Requeue {
     match &resolution.setup {
         None if missing && !snapshot.followed => Requeue::After(MISSING_REFERENCE_INTERVAL),
         Some(_) if !stored_status::reports_generation(snapshot) => Requeue::After(NEW_SPEC_INTERVAL),
-        _ if !snapshot.followed || has_foreign_autoscaler(snapshot) => Requeue::After(REREAD_INTERVAL),
+        _ if has_foreign_autoscaler(snapshot) => Requeue::After(FOREIGN_AUTOSCALER_INTERVAL),
+        _ if !snapshot.followed => Requeue::After(REREAD_INTERVAL),
         _ => Requeue::AwaitChange,
     }
 }
@@ -107,13 +112,9 @@ fn has_foreign_autoscaler(snapshot: &Snapshot) -> bool {
 
 /// ConfigMaps are pruned only after the rollout of a new pod template: until then, old pods may mount old ConfigMaps.
 fn pruned_kinds(snapshot: &Snapshot, setup: &Setup) -> Vec<GroupVersionKind> {
-    let always = [
-        kind::<Service>(),
-        kind::<Ingress>(),
-        kind::<HorizontalPodAutoscaler>(),
-        kind::<PodDisruptionBudget>(),
-        kind::<RoleBinding>(),
-    ];
+    // RoleBindings stay: pods of a server that ran as the user of its image may not start without.
+    let always =
+        [kind::<Service>(), kind::<Ingress>(), kind::<HorizontalPodAutoscaler>(), kind::<PodDisruptionBudget>()];
     let followed = configmap::is_rolled_out(snapshot, &setup.mounts(&snapshot.object.name));
     let route = (snapshot.route != ObservedRoute::NotServed).then(kind::<Route>);
     // An earlier operator's policy may follow from a setting that only that operator knew, and without the policy
@@ -152,6 +153,39 @@ fn event_reason(reason: &'static str, resolution: &SpecResolution) -> &'static s
         reason::FAILED | reason::NO_BASE | reason::VERSION | reason::NO_PROVIDER => reason::FAILED,
         other => other,
     }
+}
+
+/// A crash loop or another problem of the pods that the stored status does not report yet.
+fn pod_event(snapshot: &Snapshot) -> Option<Event> {
+    let problem = pod_problem::current(snapshot)?;
+    let is_new = !stored_status::reports_pod_problem(snapshot, &problem);
+    is_new.then(|| Event::warning("ServerNotStarting", problem.message))
+}
+
+/// The ConfigMaps whose content differs from the one that the live pods were started with. The write that follows replaces
+/// the pods.
+fn content_events(snapshot: &Snapshot, setup: &Setup) -> Vec<Event> {
+    let Some(live) = snapshot.deployment.as_ref().filter(|_| adoption::adopted_template(snapshot, setup).is_none())
+    else {
+        return Vec::new();
+    };
+    // A generated configuration has an event of its own.
+    let config = setup.config.as_ref().filter(|config| config.text.is_none());
+    let config = config.map(|config| (build::CONFIG_HASH, &config.hash, config.name.clone()));
+    let bundle = setup.bundle.as_ref();
+    let bundle = bundle.map(|bundle| (build::TRUST_HASH, &bundle.hash, names::ca_bundle(&snapshot.object.name)));
+    let changed = |(annotation, hash, _): &(&str, &String, String)| {
+        let started_with = live.template["metadata"]["annotations"][*annotation].as_str();
+        started_with.is_some_and(|started_with| started_with != hash.as_str())
+    };
+    let event = |(_, _, name): (&str, &String, String)| {
+        let message = format!(
+            "The content of ConfigMap {name} changed. The pods are replaced, because they read it at \
+                               their start"
+        );
+        Event::normal("ConfigMapChanged", message)
+    };
+    config.into_iter().chain(bundle).filter(changed).map(event).collect()
 }
 
 /// Events for progress that the stored status does not report yet.

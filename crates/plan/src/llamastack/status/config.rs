@@ -2,13 +2,14 @@
 //! whether the Deployment uses it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use steersman_api::llamastack::v1alpha2::{ConfigGeneration, LlamaStackDistributionStatus};
+use steersman_api::llamastack::v1alpha2::{ConfigGeneration, LlamaStackDistributionStatus, ResolvedDistribution};
 use steersman_api::meta::conditions::{Statement, Truth, whole_seconds};
-use steersman_reconcile::Outcome;
+use steersman_reconcile::{FieldNames, Outcome};
 
+use crate::llamastack::build::adoption;
 use crate::llamastack::config::Source;
 use crate::llamastack::config::problem::reason;
-use crate::llamastack::resolution::SpecResolution;
+use crate::llamastack::resolution::{Setup, SpecResolution};
 use crate::llamastack::snapshot::Snapshot;
 use crate::llamastack::stored_status::{
     CONFIG_GENERATED, DEPLOYMENT_UPDATED, LABELS_AWAITED, SECRETS_RESOLVED, condition,
@@ -25,7 +26,8 @@ pub fn statements(
     outcome: &Outcome,
 ) -> Vec<Statement> {
     let updated = updated(snapshot, resolution, refused, outcome);
-    [secrets(resolution), generated(snapshot, resolution), updated].into_iter().flatten().collect()
+    let names = snapshot.object.field_names();
+    [secrets(resolution, &names), generated(snapshot, resolution, &names), updated].into_iter().flatten().collect()
 }
 
 /// The conditions that do not apply to the object.
@@ -44,7 +46,7 @@ pub fn unneeded(resolution: &SpecResolution) -> Vec<&'static str> {
 /// Sets the fields about the configuration in use.
 pub fn set_fields(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut LlamaStackDistributionStatus) {
     let Some(setup) = &resolution.setup else { return };
-    status.resolved_distribution = Some(setup.distribution.clone());
+    status.resolved_distribution = Some(running_distribution(snapshot, setup));
     // The Deployment uses the previous configuration until it is observed to use the new one.
     let deployed = setup.deployed_config(snapshot).map(|config| config.name.clone());
     let before = status.deployed_config_map_name.take().filter(|_| setup.config.is_some());
@@ -61,6 +63,22 @@ pub fn set_fields(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut
     });
 }
 
+/// The distribution of the pods: those that were adopted keep the image of the earlier operator.
+fn running_distribution(snapshot: &Snapshot, setup: &Setup) -> ResolvedDistribution {
+    let kept = adoption::adopted_template(snapshot, setup);
+    let image =
+        kept.and_then(|kept| kept.live.template.pointer("/spec/containers/0/image")?.as_str().map(str::to_owned));
+    match image {
+        // The base belongs to the image of this release.
+        Some(image) if image != setup.image && setup.generated.is_none() => {
+            ResolvedDistribution { image: Some(image), ..ResolvedDistribution::default() }
+        }
+        image => {
+            ResolvedDistribution { image: image.or_else(|| Some(setup.image.clone())), ..setup.distribution.clone() }
+        }
+    }
+}
+
 /// Whether the server runs with the configuration that was generated for this generation of the spec.
 pub fn is_generated(snapshot: &Snapshot) -> bool {
     let generation = snapshot.object.generation;
@@ -70,7 +88,7 @@ pub fn is_generated(snapshot: &Snapshot) -> bool {
         && condition(snapshot, CONFIG_GENERATED).is_some_and(of_this_spec)
 }
 
-fn secrets(resolution: &SpecResolution) -> Option<Statement> {
+fn secrets(resolution: &SpecResolution, names: &FieldNames) -> Option<Statement> {
     match resolution.missing_secrets.first() {
         None if resolution.secret_count == 0 => None,
         None => {
@@ -78,19 +96,20 @@ fn secrets(resolution: &SpecResolution) -> Option<Statement> {
             Some(Statement::new(SECRETS_RESOLVED, Truth::True, "AllSecretsFound", message))
         }
         Some(first) => {
-            let missing: Vec<String> = resolution.missing_secrets.iter().map(referenced_by).collect();
+            let missing: Vec<String> =
+                resolution.missing_secrets.iter().map(|problem| referenced_by(problem, names)).collect();
             Some(Statement::new(SECRETS_RESOLVED, Truth::False, first.reason, missing.join(". ")))
         }
     }
 }
 
-fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Statement> {
+fn generated(snapshot: &Snapshot, resolution: &SpecResolution, names: &FieldNames) -> Option<Statement> {
     if resolution.source != Source::Generated {
         return None;
     }
-    let image = resolution.image_error.as_ref().map(|finding| finding.message.to_string());
+    let image = resolution.image_error.as_ref().map(|finding| finding.message.render(names));
     let wrong =
-        resolution.config_errors.iter().chain(&resolution.missing_secrets).map(|error| error.text().to_string());
+        resolution.config_errors.iter().chain(&resolution.missing_secrets).map(|error| error.text().render(names));
     let errors: Vec<String> = image.into_iter().chain(wrong).collect();
     if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| errors.is_empty()) {
         return (!is_generated(snapshot))
@@ -107,7 +126,7 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
             (UPGRADE_FAILURE, format!("Config generation failed after operator upgrade: {errors}"))
         }
         Some(first) if [reason::NO_BASE, reason::VERSION, reason::NO_PROVIDER].contains(&first.reason) => {
-            (first.reason, first.sentence().to_string())
+            (first.reason, first.sentence().render(names))
         }
         _ => (reason::FAILED, format!("Failed to generate config.yaml: {errors}")),
     };

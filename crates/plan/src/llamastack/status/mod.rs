@@ -11,17 +11,17 @@ use steersman_api::llamastack::v1alpha2::{
     ExposeForm, LlamaStackDistributionSpec, LlamaStackDistributionStatus, PodProblem,
 };
 use steersman_api::meta::conditions::{self, Statement, Truth};
-use steersman_reconcile::{Failure, Finding, Outcome, Severity, sentences};
+use steersman_reconcile::{Failure, Finding, Outcome, Severity, path, sentences};
 
 use super::build::{network, scaling};
 use super::plan::{Plan, blocked};
 use super::resolution::{Resolution, SpecResolution};
-use super::snapshot::{ObservedDeployment, ObservedRoute, Snapshot};
+use super::snapshot::{ObservedRoute, Snapshot};
 use super::stored_status::{
     AVAILABLE, CONFIG_GENERATED, DEPLOYMENT_READY, DEPLOYMENT_UPDATED, HEALTH_CHECK, SECRETS_RESOLVED, SERVICE_READY,
     SPEC_ACCEPTED, STORAGE_READY, awaits_labels, condition, reports_generation,
 };
-use super::{fields, names, pod_problem, stored_status};
+use super::{fields, names, pod_problem};
 
 /// Order of `status.conditions`: those about the children first, `SpecAccepted` last.
 const ORDER: [&str; 9] = [
@@ -36,12 +36,30 @@ const ORDER: [&str; 9] = [
     SPEC_ACCEPTED,
 ];
 
+/// Reason of `SpecAccepted` if the API server or the owner of an object of the same name rejects a child.
+const CHILD_REJECTED: &str = "ChildRejected";
+
 /// Name of the distribution of an object that names an image.
 const CUSTOM: &str = "custom";
 
 struct Progress {
     phase: Phase,
+    /// Text of `DeploymentReady`.
     message: String,
+    /// Whether all wanted pods are ready and of the newest template.
+    rolled_out: bool,
+    /// Whether the observed Deployment is that of the spec.
+    applied: bool,
+}
+
+/// The spec that the observed pods are of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PodsOf {
+    Spec,
+    /// The spec was written just now, or could not be written for a moment.
+    Previous,
+    /// The spec is refused or waits, and counts of it mean nothing.
+    LastAccepted,
 }
 
 pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStackDistributionStatus {
@@ -55,11 +73,11 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         status.phase = Some(Phase::Terminating);
         return with_last_updated(&stored, status, snapshot.now);
     };
-    let starting = snapshot.deployment.as_ref().is_some_and(|live| !scaling::rolled_out(snapshot, live));
-    status.pod_problem = problem(snapshot).filter(|_| starting);
+    status.pod_problem = pod_problem::current(snapshot);
     let refusal = refusal(plan, outcome);
     // A running server with the configuration of this spec keeps its status. A new spec waits for its configuration.
     let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::is_generated(snapshot));
+    let mut pods_of = PodsOf::LastAccepted;
     let mut statements = match (&refusal, waits) {
         (Some(why), _) => {
             status.phase = Some(Phase::Failed);
@@ -76,6 +94,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         (None, None) => {
             let progress = progress(snapshot, status.pod_problem.as_ref(), outcome);
             status.phase = Some(progress.phase);
+            pods_of = if progress.applied { PodsOf::Spec } else { PodsOf::Previous };
             set_addresses(snapshot, &progress, &mut status);
             if outcome.failure.is_none() {
                 config::set_fields(snapshot, resolution, &mut status);
@@ -84,10 +103,10 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         }
     };
     statements.extend(config::statements(snapshot, resolution, refusal.is_some(), outcome));
-    statements.push(available(snapshot, refusal.is_some() || waits.is_some(), &status));
+    statements.push(available(snapshot, pods_of, status.pod_problem.as_ref()));
     // While a registry request is in flight, only some of the findings are known.
     if refusal.is_some() || !resolution.asks_registry(snapshot) {
-        statements.push(spec(&plan.findings));
+        statements.push(spec(&plan.findings, outcome));
         status.findings = Some(codes.clone());
     }
     let mut kept = status.conditions.take().unwrap_or_default();
@@ -97,15 +116,6 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         &ORDER,
     ));
     with_last_updated(&stored, status, snapshot.now)
-}
-
-/// The problem of pods that do not become ready. The stored one stays until the operator has observed the pods after its
-/// start.
-fn problem(snapshot: &Snapshot) -> Option<PodProblem> {
-    match &snapshot.pods {
-        Some(pods) => pod_problem::find(pods).map(|problem| pod_problem::stored(&problem, &snapshot.object)),
-        None => stored_status::pod_problem(snapshot),
-    }
 }
 
 /// The pod's own problem precedes that of its Deployment, which has no details.
@@ -151,11 +161,12 @@ fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome
             let phase = if snapshot.is_some() { Phase::Initializing } else { Phase::Pending };
             let pending = || "Deployment is pending".to_owned();
             let message = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
-            return Progress { phase, message };
+            return Progress { phase, message, rolled_out: false, applied: false };
         }
     };
     if scaling::rolled_out(snapshot, live) {
-        return Progress { phase: Phase::Ready, message: "Deployment is ready".to_owned() };
+        let phase = if server::serves(snapshot) { Phase::Ready } else { Phase::Initializing };
+        return Progress { phase, message: "Deployment is ready".to_owned(), rolled_out: true, applied: true };
     }
     let wanted = scaling::wanted_replicas(snapshot, live);
     let ready = live.ready;
@@ -168,7 +179,8 @@ fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome
     } else {
         format!("Deployment is rolling out: {}/{wanted} replicas updated", live.updated.min(wanted))
     };
-    Progress { phase: Phase::Initializing, message: with_cause(snapshot, problem, message) }
+    let message = with_cause(snapshot, problem, message);
+    Progress { phase: Phase::Initializing, message, rolled_out: false, applied: true }
 }
 
 /// Sets the addresses, the distribution and the server's fields.
@@ -181,7 +193,7 @@ fn set_addresses(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaSta
     status.route_url = fields::exposed(spec).map(|expose| route_url(snapshot, expose));
     let config = status.distribution_config.get_or_insert_default();
     config.active_distribution = Some(name.unwrap_or_else(|| CUSTOM.to_owned()));
-    server::set_fields(snapshot, progress.phase == Phase::Ready, status);
+    server::set_fields(snapshot, progress.rolled_out, status);
 }
 
 /// Empty until an address is assigned.
@@ -195,35 +207,51 @@ fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
     assigned.or(network::host(expose)).map(|address| format!("http://{address}")).unwrap_or_default()
 }
 
-/// Counts the available pods. If the spec is refused, these are the pods of the previous spec.
-fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistributionStatus) -> Statement {
+/// Counts the ready pods of the newest template. One of them is enough.
+fn available(snapshot: &Snapshot, pods_of: PodsOf, problem: Option<&PodProblem>) -> Statement {
+    let unavailable = |reason, message| Statement::new(AVAILABLE, Truth::False, reason, message);
     let Some(live) = &snapshot.deployment else {
-        let message = format!("0/{} replicas available", fields::replicas(&snapshot.object.spec));
-        return Statement::new(AVAILABLE, Truth::False, "ReplicasUnavailable", message);
+        let message = format!("0/{} replicas available", fields::replicas(&snapshot.object.spec).max(0));
+        return unavailable("ReplicasUnavailable", message);
     };
-    let wanted = scaling::wanted_replicas(snapshot, live);
-    let ObservedDeployment { ready, updated, .. } = *live;
-    let available = format!("{ready}/{wanted} replicas available");
-    // A rollout is in progress while pods of the old template serve, even if enough pods are available.
-    let rolling = live.observed_generation < live.generation || updated < wanted || live.pods > updated;
-    if status.phase == Some(Phase::Ready) {
-        let message = format!("{available} with current config");
-        return Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", message);
-    }
-    if refused && ready >= wanted && !rolling {
-        return Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", available);
-    }
-    let (reason, message) = if rolling {
-        ("RolloutInProgress", format!("Rolling update in progress: {updated}/{wanted} updated"))
-    } else {
-        ("ReplicasUnavailable", available)
+    let wanted = match pods_of {
+        PodsOf::LastAccepted => live.replicas.unwrap_or(1),
+        PodsOf::Spec | PodsOf::Previous => scaling::wanted_replicas(snapshot, live),
     };
-    let message = with_cause(snapshot, status.pod_problem.as_ref(), message);
-    Statement::new(AVAILABLE, Truth::False, reason, message)
+    let observed = live.observed_generation >= live.generation;
+    // The Deployment counts ready pods of all templates. Even if all older pods are among them, the rest is current.
+    let older = (live.pods - live.updated).max(0);
+    let current = if observed { (live.ready - older).max(0) } else { 0 };
+    let counts = format!("{current}/{wanted} replicas available");
+    let with_problem =
+        |message: String| if current < wanted { with_cause(snapshot, problem, message) } else { message };
+    match pods_of {
+        PodsOf::Spec if current > 0 => {
+            let message = with_problem(format!("{counts} with current config"));
+            return Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", message);
+        }
+        PodsOf::LastAccepted if current > 0 => {
+            return Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", with_problem(counts));
+        }
+        _ => {}
+    }
+    if !observed || live.updated < wanted || older > 0 {
+        let message = format!("Rolling update in progress: {}/{wanted} updated", live.updated);
+        return unavailable("RolloutInProgress", with_problem(message));
+    }
+    let message = match pods_of {
+        PodsOf::Previous if current > 0 => format!("{counts}, with the previous config"),
+        _ if fields::replicas(&snapshot.object.spec) == 0 && wanted == 0 => {
+            let replicas = snapshot.object.field_names().render(&path!(spec.workload.replicas));
+            format!("{counts}: {replicas} is 0")
+        }
+        _ => counts,
+    };
+    unavailable("ReplicasUnavailable", with_problem(message))
 }
 
 fn child_statements(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
-    let ready = progress.phase == Phase::Ready;
+    let ready = progress.rolled_out;
     let spec = &snapshot.object.spec;
     let written = outcome.failure.is_none();
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
@@ -299,7 +327,16 @@ fn result_statement(type_: &str, result: Result<String, String>) -> Statement {
     }
 }
 
-fn spec(findings: &[Finding]) -> Statement {
+fn spec(findings: &[Finding], outcome: &Outcome) -> Statement {
+    if let Some(failure) = outcome.failure.as_ref().filter(|failure| !failure.transient) {
+        let rejection = Finding::blocker(
+            CHILD_REJECTED,
+            format!("An object that the spec asks for cannot be written: {failure}."),
+            "Correct the field of the spec that it comes from; the server that runs is left as it is.",
+        );
+        let all: Vec<Finding> = std::iter::once(rejection).chain(findings.iter().cloned()).collect();
+        return Statement::new(SPEC_ACCEPTED, Truth::False, CHILD_REJECTED, sentences(&all));
+    }
     let truth = if blocked(findings) { Truth::False } else { Truth::True };
     let (reason, message) = match findings.first() {
         Some(first) => (first.reason, sentences(findings)),

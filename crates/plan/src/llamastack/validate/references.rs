@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_reconcile::{Cause, FieldPath, Segment, path};
+use steersman_reconcile::{Cause, FieldNames, FieldPath, Segment, path};
 
 use crate::llamastack::build::ca;
 use crate::llamastack::config::problem::reason;
@@ -196,11 +196,11 @@ impl Reference {
 }
 
 /// The text of the condition `SecretsResolved`.
-pub fn referenced_by(problem: &FieldError) -> String {
+pub fn referenced_by(problem: &FieldError, names: &FieldNames) -> String {
     let last = problem.path.segments().last();
     let inside = ["name", "key"].iter().any(|field| last == Some(&Segment::Field((*field).into())));
     let place = if inside { problem.path.parent() } else { problem.path.clone() };
-    format!("{}. Referenced by: {place}", problem.message)
+    format!("{}. Referenced by: {}", problem.message.render(names), names.render(&place))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Pods of an earlier operator are kept until the spec changes.
 
 use sha2::{Digest, Sha256};
-use steersman_plan::llamastack::ObservedReference;
+use steersman_api::Family;
+use steersman_api::crds::{Options, crd};
+use steersman_plan::llamastack::{Images, ObservedReference};
 use steersman_reconcile::ADOPTED_LABEL;
 
 use super::*;
@@ -132,4 +134,99 @@ fn adopted_pods_stay_until_configuration_changes() {
     assert_eq!(planned_deployment(&snapshot_with_content("version: 2", false, Some(stored_label))), first);
     let changed = planned_deployment(&snapshot_with_content("version: 3", false, Some(stored_label)));
     assert_ne!(changed["spec"]["template"], legacy_template());
+}
+
+/// Adds the defaults of the stored version, as the API server does when the leader stores an object of v1alpha1 again.
+fn add_stored_defaults(value: &mut Value, schema: &Value) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        if let (Some(fields), Some(default)) = (value.as_object_mut(), property.get("default")) {
+            fields.entry(name).or_insert_with(|| default.clone());
+        }
+        if let Some(inner) = value.get_mut(name) {
+            add_stored_defaults(inner, property);
+        }
+    }
+}
+
+fn stored_spec_schema() -> Value {
+    let crd = crd(Family::Llsd, &Options::default()).unwrap();
+    let stored = crd.spec.versions.into_iter().find(|version| version.storage).unwrap();
+    json!(stored.schema.unwrap().open_api_v3_schema)["properties"]["spec"].clone()
+}
+
+/// The specs that the Go operator runs, in every form in which defaults differ between the versions.
+const GO_OPERATOR_SPECS: [&str; 8] = [
+    "{replicas: 1, server: {distribution: {name: starter}}}",
+    "{replicas: 1, server: {distribution: {name: starter}, storage: {}}}",
+    "{replicas: 1, server: {distribution: {name: starter}, storage: {size: 20Gi}}}",
+    "{replicas: 1, server: {distribution: {name: starter}}, network: {exposeRoute: false}}",
+    "{replicas: 1, server: {distribution: {name: starter}}, network: {exposeRoute: false, allowedFrom: {namespaces: [a]}}}",
+    "{replicas: 1, server: {distribution: {name: starter}, containerSpec: {name: llama-stack, env: [{name: A, value: b}]}}, \
+     network: {exposeRoute: true}}",
+    "{replicas: 1, server: {distribution: {name: starter}, tlsConfig: {}, podOverrides: {}}, network: {exposeRoute: false}}",
+    "{replicas: 3, server: {distribution: {image: 'registry.example/own:1'}, storage: {size: 5Gi, mountPath: /.llama}, \
+     containerSpec: {name: llama-stack, port: 8321}}}",
+];
+
+#[test]
+fn stored_defaults_do_not_restart_adopted_pods() {
+    let schema = stored_spec_schema();
+    for spec in GO_OPERATOR_SPECS {
+        let read = adopted_snapshot(spec, true, None);
+        let first = planned_deployment(&read);
+        assert_eq!(first["spec"]["template"], legacy_template(), "{spec}");
+        let label = adoption_label(&first).unwrap();
+
+        let mut stored = json!(read.object.spec);
+        add_stored_defaults(&mut stored, &schema);
+        let mut snapshot = snapshot_from_v1alpha2(stored.clone());
+        snapshot.deployment = adopted_snapshot(spec, false, Some(label)).deployment;
+        let planned = planned_deployment(&snapshot);
+        assert_eq!(planned["spec"]["template"], legacy_template(), "{spec} stored as {stored}");
+        assert_eq!(adoption_label(&planned), Some(label), "{spec}");
+    }
+    let with_claim = adoption_label_of("{server: {distribution: {name: starter}, storage: {}}}");
+    assert_ne!(with_claim, adoption_label_of("{server: {distribution: {name: starter}}}"), "a claim changes the pods");
+    let elsewhere = adoption_label_of("{server: {distribution: {name: starter}, storage: {mountPath: /data}}}");
+    assert_ne!(with_claim, elsewhere, "another path changes the pods");
+}
+
+fn adoption_label_of(spec: &str) -> String {
+    adoption_label(&planned_deployment(&adopted_snapshot(spec, true, None))).unwrap().to_owned()
+}
+
+/// Version 0.1 hashed defaults as well. Its label stays valid and is replaced.
+#[test]
+fn label_with_defaults_stays_valid() {
+    let text = "{server: {distribution: {name: starter}, containerSpec: {name: llama-stack, port: 8321}, storage: {}}}";
+    let spec: v1alpha1::LlamaStackDistributionSpec = serde_json::from_value(yaml(text)).unwrap();
+    let hashed_fields = json!({ "server": spec.server, "image": STARTER, "several": false });
+    let sorted: std::collections::BTreeMap<String, Value> = serde_json::from_value(hashed_fields).unwrap();
+    let digest = Sha256::digest(json!(sorted).to_string());
+    let old: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let planned = planned_deployment(&adopted_snapshot(text, false, Some(&old)));
+    assert_eq!(planned["spec"]["template"], legacy_template());
+    assert_eq!(adoption_label(&planned), Some(adoption_label_of(text).as_str()));
+    assert_ne!(adoption_label(&planned), Some(old.as_str()));
+}
+
+#[test]
+fn unknown_images_keep_adopted_pods() {
+    let label = adoption_label_of(SPEC);
+    let mut snapshot = adopted_snapshot(SPEC, false, Some(&label));
+    snapshot.settings.operator_config.images = Images::Unknown;
+    snapshot.settings.distributions.insert("starter".into(), "another:1".into());
+    assert_eq!(planned_deployment(&snapshot)["spec"]["template"], legacy_template());
+    snapshot.settings.operator_config.images = Images::default();
+    assert_ne!(planned_deployment(&snapshot)["spec"]["template"], legacy_template(), "another image was set");
+}
+
+#[test]
+fn adopted_server_reports_its_own_image() {
+    let mut snapshot = adopted_snapshot(SPEC, true, None);
+    let image = "docker.io/llamastack/distribution-starter:0.2.12";
+    snapshot.deployment.as_mut().unwrap().template["spec"]["containers"][0]["image"] = json!(image);
+    let status = llamastack::status(&snapshot, &plan(&snapshot), &Outcome::default());
+    let resolved = status.resolved_distribution.unwrap();
+    assert_eq!((resolved.image.as_deref(), resolved.config_hash), (Some(image), None));
 }

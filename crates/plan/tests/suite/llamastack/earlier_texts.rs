@@ -88,7 +88,7 @@ fn failed_reconcile_keeps_conditions() {
 #[test]
 fn unready_children_keep_conditions() {
     let mut snapshot = settled_snapshot(SPEC_WITH_CHILDREN);
-    snapshot.volume_claim = Some(ObservedClaim { phase: Some("Lost".into()), size: None });
+    snapshot.volume_claim = Some(ObservedClaim { phase: Some("Lost".into()), ..ObservedClaim::default() });
     let status = render_status(&snapshot, &Outcome::default());
     assert_condition(&status, "StorageReady", ["False", "StorageFailed", "PVC is not bound: Lost"]);
     (snapshot.volume_claim, snapshot.service) = (None, false);

@@ -135,7 +135,7 @@ fn each_invalid_spec_yields_its_finding() {
         ),
         (
             Snapshot {
-                volume_claim: Some(ObservedClaim { phase: None, size: Some(Quantity("10Gi".into())) }),
+                volume_claim: Some(ObservedClaim { size: Some(Quantity("10Gi".into())), ..ObservedClaim::default() }),
                 ..server("storage: {size: 20Gi}")
             },
             Warning,
@@ -175,7 +175,7 @@ fn valid_spec_yields_no_finding() {
         (
             "the same size in another unit",
             Snapshot {
-                volume_claim: Some(ObservedClaim { phase: None, size: Some(Quantity("10Gi".into())) }),
+                volume_claim: Some(ObservedClaim { size: Some(Quantity("10Gi".into())), ..ObservedClaim::default() }),
                 ..server("storage: {size: 10240Mi}")
             },
         ),

@@ -159,10 +159,11 @@ fn deployments() -> impl Strategy<Value = ObservedDeployment> {
 fn snapshots() -> impl Strategy<Value = Snapshot> {
     let name = prop_oneof![9 => Just("starter".to_owned()), 1 => "[a-z.]{40,60}", 1 => ".{0,9}"];
     let claim = (prop::option::of("[A-Z][a-z]{3}"), prop::option::of("[0-9]{1,3}(Gi|Mi)?"))
-        .prop_map(|(phase, size)| ObservedClaim { phase, size: size.map(Quantity) });
+        .prop_map(|(phase, size)| ObservedClaim { phase, size: size.map(Quantity), ..ObservedClaim::default() });
     let server = prop_oneof![
         Just(ObservedServer::Pending),
         ".{0,9}".prop_map(ObservedServer::Failed),
+        ".{0,9}".prop_map(ObservedServer::Unhealthy),
         (prop::option::of("[0-9]"), any::<bool>())
             .prop_map(|(version, open)| ObservedServer::Answered { version, providers: open.then(Vec::new) }),
     ];

@@ -15,10 +15,12 @@ mod network;
 mod operator_config;
 mod pod_problem;
 mod route;
+mod secret_change;
 mod server;
 mod status;
 mod stored_status;
 mod trust;
+mod volume;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -87,6 +89,7 @@ fn snapshot_from_stored(object: Value) -> Snapshot {
             uid: "8f3c".into(),
             generation: Some(1),
             deleting: false,
+            written_in: String::new(),
             unread: unread(&object["spec"], &stored.spec),
             spec: stored.spec,
             v1alpha1: V1alpha1Fields {
@@ -94,6 +97,7 @@ fn snapshot_from_stored(object: Value) -> Snapshot {
                 container_name: server.container_spec.and_then(|container| container.name),
                 config_namespace: server.user_config.and_then(|config| config.config_map_namespace),
             },
+            annotations: Default::default(),
             provider_merge: None,
             status: None,
         },
@@ -106,11 +110,13 @@ fn snapshot_from_stored(object: Value) -> Snapshot {
         config_maps: vec![],
         in_use: None,
         references: vec![],
+        secrets: vec![],
         trust: ObservedTrust::default(),
         followed: true,
         labels: ObservedLabels::NotRead,
         any_user: false,
         pods: None,
+        oldest_pod: None,
         server: ObservedServer::Pending,
     }
 }
@@ -130,6 +136,8 @@ fn settle(mut snapshot: Snapshot) -> Snapshot {
     snapshot.volume_claim = workload.storage.map(|storage| ObservedClaim {
         phase: Some("Bound".into()),
         size: Some(storage.size.unwrap_or_else(|| Quantity("10Gi".into()))),
+        owned: true,
+        shared: false,
     });
     snapshot.service = true;
     snapshot.pods = Some(vec![]);
@@ -168,6 +176,7 @@ fn write_order(plan: &Plan) -> Vec<String> {
         let operation = match write {
             WriteOp::Owned(Write::Apply(_)) => "apply",
             WriteOp::Owned(Write::CreateOnce(_)) => "create",
+            WriteOp::Unowned(Write::CreateOnce(_)) => "create unowned",
             other => panic!("a server owns all its children: {other:?}"),
         };
         let object = json!(write.object());

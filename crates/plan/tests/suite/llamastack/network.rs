@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack;
-use steersman_plan::llamastack::{ObservedIngress, ObservedReference, Snapshot, plan};
+use steersman_plan::llamastack::{ObservedIngress, ObservedReference, ObservedRoute, Snapshot, plan};
 use steersman_reconcile::Outcome;
 
 use super::{planned_object, v1alpha2_snapshot, yaml};
@@ -22,8 +22,7 @@ fn child_spec(snapshot: &Snapshot, kind: &str) -> Value {
 #[test]
 fn optional_children_are_pruned_by_default() {
     let plan = plan(&v1alpha2_snapshot("{distribution: {name: starter}}"));
-    let kinds = ["Ingress", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget", "RoleBinding"];
-    for kind in kinds {
+    for kind in ["Ingress", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget"] {
         assert_eq!(planned_object(&plan, kind), None, "{kind}");
         assert!(plan.prune.iter().any(|pruned| pruned.kind == kind), "{kind}");
     }
@@ -191,4 +190,49 @@ fn openshift_role_is_bound_to_service_account() {
     assert_eq!(binding["metadata"]["name"], "starter-rb");
     assert_eq!(binding["roleRef"]["name"], "system:openshift:scc:anyuid");
     assert_eq!(binding["subjects"], json!([{"kind": "ServiceAccount", "name": "starter-sa", "namespace": "team-a"}]));
+
+    snapshot.any_user = false;
+    let plan = plan(&snapshot);
+    assert_eq!(planned_object(&plan, "RoleBinding"), None);
+    assert!(plan.prune.iter().all(|kind| kind.kind != "RoleBinding"), "pods may need one that exists");
+}
+
+#[test]
+fn exposed_tls_server_gets_https_backend() {
+    let secure = "{distribution: {name: starter}, networking: {expose: true, tls: {enabled: true, secretName: cert}}}";
+    let mut snapshot = v1alpha2_snapshot(secure);
+    snapshot.references = vec![ObservedReference {
+        secret: true,
+        namespace: "team-a".into(),
+        name: "cert".into(),
+        keys: Some(["tls.crt".to_owned(), "tls.key".to_owned()].into()),
+        content: None,
+    }];
+    let secured = plan(&snapshot);
+    let protocol = "nginx.ingress.kubernetes.io/backend-protocol";
+    assert_eq!(planned_object(&secured, "Ingress").unwrap()["metadata"]["annotations"][protocol], "HTTPS");
+    assert_eq!(planned_object(&secured, "Service").unwrap()["spec"]["ports"][0]["appProtocol"], "https");
+    let found = secured.findings.iter().find(|finding| finding.reason == "IngressWithoutTls").unwrap();
+    assert!(found.message.contains("reach Ingress starter-ingress by plain HTTP"), "{found}");
+    snapshot.route = ObservedRoute::Admitted { host: "a.example".into() };
+    assert!(plan(&snapshot).findings.iter().all(|finding| finding.reason != "IngressWithoutTls"), "a Route has TLS");
+
+    let open = plan(&v1alpha2_snapshot("{distribution: {name: starter}, networking: {expose: true}}"));
+    assert_eq!(planned_object(&open, "Ingress").unwrap()["metadata"].get("annotations"), None);
+    assert_eq!(planned_object(&open, "Service").unwrap()["spec"]["ports"][0].get("appProtocol"), None);
+    assert!(open.findings.is_empty(), "{:?}", open.findings);
+}
+
+#[test]
+fn workers_without_configuration_are_reported() {
+    let reasons = |spec: &str| -> Vec<&'static str> {
+        plan(&v1alpha2_snapshot(spec)).findings.iter().map(|finding| finding.reason).collect()
+    };
+    assert_eq!(reasons("{distribution: {name: starter}, workload: {workers: 4}}"), ["FieldIgnored"]);
+    assert_eq!(reasons("{distribution: {name: starter}, workload: {workers: 1}}"), [""; 0]);
+    let own = "{distribution: {name: starter}, workload: {workers: 4, overrides: {command: [serve]}}}";
+    assert_eq!(reasons(own), [""; 0], "an own command may read LLS_WORKERS");
+    let generated = "{distribution: {name: starter}, workload: {workers: 4}, providers: {inference: {provider: vllm, \
+                     endpoint: 'http://v:1/v1'}}}";
+    assert!(!reasons(generated).contains(&"FieldIgnored"), "{:?}", reasons(generated));
 }

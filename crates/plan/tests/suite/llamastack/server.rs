@@ -274,3 +274,25 @@ proptest! {
         prop_assert!(read.0.is_some() == settings.is_object() && read.1.is_some() != (settings == "OK"));
     }
 }
+
+#[test]
+fn unhealthy_server_is_not_ready() {
+    let mut snapshot = settled_snapshot(SPEC_WITH_PORT);
+    snapshot.server = ObservedServer::Unhealthy("GET /v1/health: timed out".into());
+    let unhealthy = render_status(&snapshot, &Outcome::default());
+    assert_eq!(unhealthy.phase, Some(Phase::Initializing));
+    assert_condition(&unhealthy, "DeploymentReady", ["True", "DeploymentReady", "Deployment is ready"]);
+    assert_condition(&unhealthy, "HealthCheck", ["False", "HealthCheckFailed", "GET /v1/health: timed out"]);
+    snapshot.object.status = Some(stored_status(&unhealthy));
+    assert!(poll_target(&snapshot).is_some(), "the server is queried again");
+
+    snapshot.server = ObservedServer::Pending;
+    assert_eq!(render_status(&snapshot, &Outcome::default()), stored_status(&unhealthy), "the last answer is kept");
+    snapshot.server = ObservedServer::Failed("the name cannot be resolved".into());
+    let unreached = render_status(&snapshot, &Outcome::default());
+    assert_eq!(unreached.phase, Some(Phase::Ready), "the operator's own network may be at fault");
+    snapshot.server = ObservedServer::Unhealthy("timed out".into());
+    snapshot.deployment = Some(observed_deployment(0, 0));
+    snapshot.object.spec.workload.get_or_insert_default().replicas = Some(0);
+    assert_eq!(render_status(&snapshot, &Outcome::default()).phase, Some(Phase::Ready), "no server is wanted");
+}

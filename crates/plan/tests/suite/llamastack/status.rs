@@ -203,7 +203,7 @@ fn settled_object_keeps_status_unchanged() {
     let before = snapshot.object.status.clone().unwrap();
     assert_eq!(render_status(&snapshot, &Outcome::default()), before);
 
-    snapshot.volume_claim = Some(ObservedClaim { phase: Some("Lost".into()), size: None });
+    snapshot.volume_claim = Some(ObservedClaim { phase: Some("Lost".into()), ..ObservedClaim::default() });
     let after = render_status(&snapshot, &Outcome::default());
     assert_condition(&after, "StorageReady", ["False", "StorageFailed", "PVC is not bound: Lost"]);
     let transition_time = |status: &LlamaStackDistributionStatus, type_: &str| {
@@ -365,4 +365,99 @@ fn deleting_object_is_terminating() {
     let status = render_status(&snapshot, &Outcome::default());
     assert_eq!(status.phase, Some(Phase::Terminating));
     assert_eq!(status.conditions, snapshot.object.status.unwrap().conditions);
+}
+
+/// Task 3.8: one ready pod with the current config is enough.
+#[test]
+fn one_current_pod_makes_server_available() {
+    let live = |replicas, ready, updated, pods| {
+        let mut snapshot = settled_snapshot(SPEC_WITHOUT_PORT);
+        let spec = snapshot.object.spec.workload.as_mut().unwrap();
+        spec.replicas = Some(replicas);
+        snapshot.deployment =
+            Some(ObservedDeployment { ready, updated, pods, ..observed_deployment(replicas, replicas) });
+        render_status(&snapshot, &Outcome::default())
+    };
+    let available = |message| ["True", "MinimumReplicasAvailable", message];
+    let cases = [
+        ("all", live(3, 3, 3, 3), available("3/3 replicas available with current config")),
+        ("one of three", live(3, 1, 3, 3), available("1/3 replicas available with current config")),
+        ("a scale-down", live(1, 3, 3, 3), available("3/1 replicas available with current config")),
+        (
+            "an old pod among three ready ones",
+            live(3, 3, 2, 3),
+            available("2/3 replicas available with current config"),
+        ),
+        ("none", live(3, 0, 3, 3), ["False", "ReplicasUnavailable", "0/3 replicas available"]),
+        (
+            "no replicas",
+            live(0, 0, 0, 0),
+            ["False", "ReplicasUnavailable", "0/0 replicas available: spec.workload.replicas is 0"],
+        ),
+        ("old pods alone", live(3, 3, 0, 3), ["False", "RolloutInProgress", "Rolling update in progress: 0/3 updated"]),
+        (
+            "as many old pods as ready ones",
+            live(3, 1, 2, 3),
+            ["False", "RolloutInProgress", "Rolling update in progress: 2/3 updated"],
+        ),
+    ];
+    for (name, status, expected) in cases {
+        assert_eq!(condition(&status, "Available").unwrap(), expected, "{name}");
+    }
+    let mut unobserved = settled_snapshot(SPEC_WITHOUT_PORT);
+    unobserved.deployment.as_mut().unwrap().observed_generation = Some(2);
+    let status = render_status(&unobserved, &Outcome::default());
+    assert_eq!(condition(&status, "Available").unwrap()[1], "RolloutInProgress", "the counts are of an older template");
+}
+
+#[test]
+fn refused_spec_does_not_change_available_counts() {
+    for (replicas, message) in [(-1, "1/1 replicas available"), (3, "1/1 replicas available")] {
+        let mut snapshot = settled_snapshot("{replicas: 1, server: {distribution: {name: starter}}}");
+        snapshot.object.generation = Some(2);
+        snapshot.object.spec.distribution.name = Some("nobody".into());
+        snapshot.object.spec.workload.get_or_insert_default().replicas = Some(replicas);
+        let status = render_status(&snapshot, &Outcome::default());
+        assert_condition(&status, "Available", ["True", "MinimumReplicasAvailable", message]);
+        snapshot.deployment = None;
+        let status = render_status(&snapshot, &Outcome::default());
+        let message = format!("0/{} replicas available", replicas.max(0));
+        assert_condition(&status, "Available", ["False", "ReplicasUnavailable", &message]);
+    }
+}
+
+#[test]
+fn rejected_child_makes_spec_unaccepted() {
+    let status = render_status(&settled_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(false));
+    let [truth, reason, message] = condition(&status, "SpecAccepted").unwrap();
+    assert_eq!((truth.as_str(), reason.as_str()), ("False", "ChildRejected"));
+    assert!(message.contains("Service team-a/starter-service: no. Correct the field"), "{message}");
+    let status = render_status(&settled_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(true));
+    assert_eq!(condition(&status, "SpecAccepted").unwrap()[0], "True", "a failed call says nothing about the spec");
+}
+
+#[test]
+fn status_and_events_name_authors_fields() {
+    let texts = |version: &str, spec: &str| {
+        let mut snapshot = settled_snapshot(spec);
+        snapshot.object.written_in = version.to_owned();
+        snapshot.object.generation = Some(2);
+        let plan = plan(&snapshot);
+        let status = render_status(&snapshot, &Outcome::default());
+        format!("{:?} {}", plan.events, json!(status.conditions))
+    };
+    for (spec, older, newer) in [
+        (
+            "{server: {distribution: {name: starter}, autoscaling: {maxReplicas: 0}}}",
+            "spec.server.autoscaling.maxReplicas",
+            "spec.workload.autoscaling.maxReplicas",
+        ),
+        ("{server: {distribution: {name: nope}}}", "spec.server.distribution.name", "spec.distribution.name"),
+        ("{replicas: 0, server: {distribution: {name: starter}}}", "spec.replicas", "spec.workload.replicas"),
+    ] {
+        let (in_v1alpha1, in_v1alpha2) = (texts("v1alpha1", spec), texts("v1alpha2", spec));
+        assert!(in_v1alpha1.contains(older) && !in_v1alpha1.contains(newer), "{in_v1alpha1}");
+        assert!(in_v1alpha2.contains(newer) && !in_v1alpha2.contains(older), "{in_v1alpha2}");
+        assert_eq!(texts("", spec), in_v1alpha2, "the stored version if the author's is unknown");
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionStatus, PodProblem};
-use steersman_plan::llamastack::{Snapshot, plan};
+use steersman_plan::llamastack::{ObservedReference, Snapshot, plan};
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated};
 use steersman_reconcile::Outcome;
 
@@ -178,4 +178,39 @@ fn legacy_pod_cause_stays_until_pods_are_observed() {
         later.object.status = Some(stored_status(&status));
         assert_eq!(render_status(&later, &Outcome::default()), status, "the cause is stored with codes: {text}");
     }
+}
+
+#[test]
+fn crash_loop_causes_one_event() {
+    let mut snapshot = settled_snapshot(SPEC_WITH_PORT);
+    snapshot.deployment = Some(observed_deployment(1, 0));
+    snapshot.pods = Some(vec![crashing_pod()]);
+    assert_eq!(event_reasons(&snapshot), ["ServerNotStarting"]);
+    assert!(plan(&snapshot).events[0].message.contains("exited with code 3"));
+    snapshot.object.status = Some(stored_status(&render_status(&snapshot, &Outcome::default())));
+    assert_eq!(event_reasons(&snapshot), [""; 0]);
+    snapshot.object.status.as_mut().unwrap().pod_problem.as_mut().unwrap().exit_code = Some(1);
+    assert_eq!(event_reasons(&snapshot), ["ServerNotStarting"], "another exit code is another problem");
+    snapshot.deployment = Some(observed_deployment(1, 1));
+    assert_eq!(event_reasons(&snapshot), [""; 0], "the server runs");
+}
+
+#[test]
+fn changed_override_config_causes_event() {
+    let with_content = |content: &str| {
+        let mut snapshot = v1alpha2_snapshot("{distribution: {name: starter}, overrideConfig: {configMapName: mine}}");
+        snapshot.references = vec![ObservedReference {
+            secret: false,
+            namespace: "team-a".into(),
+            name: "mine".into(),
+            keys: Some(["config.yaml".to_owned()].into()),
+            content: Some([("config.yaml".to_owned(), content.to_owned())].into()),
+        }];
+        snapshot
+    };
+    let settled = settle(with_content("version: 2"));
+    assert_eq!(event_reasons(&settled), [""; 0]);
+    let changed = Snapshot { references: with_content("version: '2'").references, ..settled };
+    assert_eq!(event_reasons(&changed), ["ConfigMapChanged"]);
+    assert!(plan(&changed).events[0].message.starts_with("The content of ConfigMap mine changed."));
 }

@@ -98,8 +98,18 @@ fn annotation_selects_merge_mode() {
 fn empty_spec_yields_base() {
     let generated = generate_starter("{}");
     assert_eq!(config(&generated), starter().config);
-    assert_eq!(generated.provider_count, 17);
+    assert_eq!(generated.provider_count, 15, "two of 17 need a variable that is not set");
     assert_eq!(generated.resource_count, 0);
+}
+
+#[test]
+fn provider_counts_if_its_variable_is_set() {
+    let count = |value: &str| {
+        let overrides = format!("{{workload: {{overrides: {{env: [{{name: PGVECTOR_DB, {value}}}]}}}}}}");
+        generate_starter(&overrides).provider_count
+    };
+    assert_eq!([count("value: db"), count("value: ''")], [16, 15]);
+    assert_eq!(count("valueFrom: {secretKeyRef: {name: pg, key: db}}"), 16);
 }
 
 #[test]
@@ -108,7 +118,7 @@ fn counts_cover_all_providers_and_spec_resources() {
         "{providers: {inference: {provider: vllm}, safety: {id: guard, provider: llama-guard}}, resources: {models: [a, b], \
          tools: [t], shields: [s]}}",
     );
-    assert_eq!(generated.provider_count, 18, "one provider replaces a base provider, one is new");
+    assert_eq!(generated.provider_count, 17, "one provider replaces a base provider, one is new");
     assert_eq!(generated.resource_count, 4);
     assert_eq!(generated.config_version, 2);
 }

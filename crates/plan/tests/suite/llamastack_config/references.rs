@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use steersman_plan::llamastack::validate::{
     ReferenceKind, ReferenceState, ReferencedObject, missing, referenced_by, references,
 };
+use steersman_reconcile::FieldNames;
 
 use super::spec;
 
@@ -94,7 +95,7 @@ fn condition_names_referring_field() {
     let all = references(&spec(SPEC_WITH_REFERENCES), "team-a");
     let found = [(all[0].named.clone(), ReferenceState::Missing)].into();
     assert_eq!(
-        referenced_by(&missing(&all, &found)[0]),
+        referenced_by(&missing(&all, &found)[0], &FieldNames::default()),
         "Secret \"creds\" not found in namespace \"team-a\". Referenced by: \
          spec.providers.inference[0].apiKey.secretKeyRef"
     );

@@ -35,6 +35,15 @@ fn fr_040_model_defaults_to_unconditional_base_provider() {
 }
 
 #[test]
+fn base_provider_of_model_is_reported() {
+    let found = remarks(&generate_starter("{resources: {models: [m, {name: p}, {name: o, provider: openai}]}}"));
+    let expected = "no provider is given for m, p, so the first of the base is used: \"openai\"";
+    assert!(found.iter().any(|text| text.contains(expected)), "{found:?}");
+    let given = remarks(&generate_starter("{providers: {inference: {provider: vllm}}, resources: {models: [m]}}"));
+    assert!(given.iter().all(|text| !text.contains("of the base")), "{given:?}");
+}
+
+#[test]
 fn fr_040_conditional_default_provider_is_reported() {
     let base = modified_starter(|config| {
         config["providers"]["inference"].as_array_mut().unwrap().truncate(1);
@@ -171,7 +180,7 @@ fn duplicate_model_is_written_once() {
     assert_eq!(models.as_array().unwrap().len(), 3);
     assert_eq!(models[1]["metadata"]["context_length"], 5);
     assert_eq!(generated.resource_count, 2);
-    assert!(remarks(&generated)[0].starts_with("spec.resources.models[1]: "));
+    assert!(remarks(&generated).iter().any(|remark| remark.starts_with("spec.resources.models[1]: ")));
 }
 
 #[test]

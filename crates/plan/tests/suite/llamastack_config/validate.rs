@@ -240,7 +240,8 @@ fn update_checks_only_new_references() {
 
 #[test]
 fn existing_errors_become_warnings() {
-    let old = object("{distribution: {name: gone}, resources: {models: [{name: m, modelType: chat}]}}");
+    let old =
+        object("{distribution: {name: gone}, resources: {models: [{name: m, provider: openai, modelType: chat}]}}");
     let mut new = old.clone();
     new["spec"]["workload"] = json!({"replicas": 3});
     let review = TestEnv::new().review(&new, Some(&old));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::Request;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Resource;
 use serde::Deserialize;
@@ -16,6 +17,8 @@ use crate::client::{CallError, Server};
 pub struct Content {
     /// `resourceVersion`.
     pub version: String,
+    /// Time of the last change of the data.
+    pub changed: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
     /// For a Secret, each key has an empty value.
     pub data: BTreeMap<String, String>,
@@ -32,6 +35,23 @@ struct Raw<V> {
 struct Metadata {
     resource_version: Option<String>,
     labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    managed_fields: Vec<DataWrite>,
+}
+
+/// A write, as far as it is about data.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DataWrite {
+    time: Option<Timestamp>,
+    #[serde(default)]
+    fields_v1: WrittenParts,
+}
+
+#[derive(Default, Deserialize)]
+struct WrittenParts {
+    #[serde(rename = "f:data")]
+    data: Option<IgnoredAny>,
 }
 
 /// Reads the object. `None` if it does not exist.
@@ -61,7 +81,9 @@ async fn get<K: Resource<DynamicType = ()>, V: DeserializeOwned>(
 }
 
 fn content<V>(raw: Raw<V>, keep: fn(V) -> String) -> Content {
+    let of_data = raw.metadata.managed_fields.iter().filter(|write| write.fields_v1.data.is_some());
     Content {
+        changed: of_data.filter_map(|write| write.time).max(),
         version: raw.metadata.resource_version.unwrap_or_default(),
         labels: raw.metadata.labels.unwrap_or_default(),
         data: raw.data.into_iter().flatten().map(|(key, value)| (key, keep(value))).collect(),
@@ -100,6 +122,17 @@ mod tests {
         let map = content(serde_json::from_str::<Raw<String>>(text).unwrap(), |value| value);
         assert_eq!(map.data["a"], "aHVzaA==");
         let empty = content(serde_json::from_str::<Raw<String>>(r#"{"metadata": {}}"#).unwrap(), |value| value);
-        assert_eq!(empty, Content { version: String::new(), labels: BTreeMap::new(), data: BTreeMap::new() });
+        let nothing = Content { version: String::new(), changed: None, labels: BTreeMap::new(), data: BTreeMap::new() };
+        assert_eq!(empty, nothing);
+    }
+
+    #[test]
+    fn change_time_is_that_of_the_data() {
+        let text = r#"{"metadata": {"managedFields": [
+            {"time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:data": {"f:a": {}}}},
+            {"time": "2026-01-03T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+            {"time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:data": {"f:b": {}}, "f:type": {}}}, {}]}}"#;
+        let secret = content(serde_json::from_str::<Raw<IgnoredAny>>(text).unwrap(), |_| String::new());
+        assert_eq!(secret.changed, Some("2026-01-02T00:00:00Z".parse().unwrap()));
     }
 }

@@ -11,7 +11,12 @@ fn name(name: &str) -> NamespacedName {
 }
 
 fn content(version: u64) -> Option<Arc<Content>> {
-    Some(Arc::new(Content { version: version.to_string(), labels: BTreeMap::new(), data: BTreeMap::new() }))
+    Some(Arc::new(Content {
+        version: version.to_string(),
+        changed: None,
+        labels: BTreeMap::new(),
+        data: BTreeMap::new(),
+    }))
 }
 
 fn stub(name: &str, version: u64) -> Stub {

@@ -94,7 +94,7 @@ impl Entries {
             entry.due = now;
             return None;
         }
-        let silent = matches!(observed, ObservedServer::Failed(_));
+        let silent = matches!(observed, ObservedServer::Failed(_) | ObservedServer::Unhealthy(_));
         let retry = backoff(schedule.first_retry, entry.failures, schedule.last_retry);
         entry.due = now + if silent { retry } else { schedule.interval };
         entry.failures = if silent { entry.failures.saturating_add(1) } else { 0 };

@@ -128,7 +128,7 @@ impl Servers {
         let changed = self.entries().answer(job, observed, Instant::now(), &self.inner.schedule);
         match changed {
             None => return,
-            Some(ObservedServer::Failed(cause)) => {
+            Some(ObservedServer::Failed(cause) | ObservedServer::Unhealthy(cause)) => {
                 tracing::warn!(namespace, name, cause, "the health check of a server failed")
             }
             Some(_) => tracing::debug!(namespace, name, "the response of a server changed"),

@@ -21,7 +21,10 @@ enum PollFailure {
 
 /// Polls one server. The first failure ends the poll.
 pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedServer {
-    let explained = |path: &str, failure: PollFailure| ObservedServer::Failed(sentence(path, &failure, place));
+    let explained = |path: &str, failure: PollFailure| {
+        let sentence = sentence(path, &failure, place);
+        if failure.is_of_server() { ObservedServer::Unhealthy(sentence) } else { ObservedServer::Failed(sentence) }
+    };
     let well = match get(http, url, HEALTH).await {
         Ok(answer) => health_problem(&answer).map_or(Ok(()), |why| Err(PollFailure::Unexpected(why))),
         Err(failure) => Err(failure),
@@ -62,6 +65,14 @@ async fn get(http: &Http, url: &str, path: &str) -> Result<Value, PollFailure> {
 }
 
 impl PollFailure {
+    /// Whether the server is at fault. Everything else may be a problem between Steersman and the server alone.
+    fn is_of_server(&self) -> bool {
+        match self {
+            Self::Status(_) | Self::Unexpected(_) => true,
+            Self::Reach(error) => matches!(error, HttpError::Refused { .. } | HttpError::TooSlow { .. }),
+        }
+    }
+
     /// Whether the server requires credentials, which the operator does not have.
     fn is_closed(&self) -> bool {
         matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
@@ -77,7 +88,7 @@ fn sentence(path: &str, failure: &PollFailure, NamespacedName { namespace, name 
         ),
         PollFailure::Reach(error @ HttpError::Refused { .. }) => (
             error.to_string(),
-            format!("Check its log ({log}) for the port that it listens on, and set spec.networking.port to it"),
+            format!("Check its log ({log}) for the port that it listens on, and set the port in the spec to it"),
         ),
         PollFailure::Reach(error) => (error.to_string(), format!("Check its log ({log})")),
         PollFailure::Status(status) => {

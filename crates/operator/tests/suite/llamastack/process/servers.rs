@@ -83,7 +83,8 @@ async fn status_mirrors_server_providers_and_health() {
     let status = &object.data["status"];
     assert_eq!(status["distributionConfig"]["providers"], Value::Null);
     assert_eq!(status["version"]["llamaStackServerVersion"], "0.7.1");
-    assert_eq!(status["phase"], "Ready", "the phase follows the pods");
+    assert_eq!(status["phase"], "Initializing", "the pods are ready, but the server does not work");
+    assert_eq!(condition(&object.data, "DeploymentReady")["status"], "True");
 
     // The server recovers without a change of the object.
     fake.set(&host(&env, "starter"), Behaviour::Healthy(json!([])));
