@@ -47,7 +47,7 @@ enum Task {
     Fuzz(fuzz::Fuzz),
     /// Measure how many lines of the configuration engine are executed by tests; fails below 80 %
     Coverage(coverage::Coverage),
-    /// Run one benchmark, in release mode; it fails if a value exceeds its goal, except `variant`
+    /// Run one benchmark, in release mode; it fails if a value exceeds its goal; `variant` only prints its goals
     Bench(bench::Bench),
     /// Fail if a generated file is out of date, if code makes a decision by the text of a message, or if the sources exceed
     /// the limits for plain wording

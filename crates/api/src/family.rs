@@ -113,7 +113,7 @@ pub struct LegacyLease {
     pub name: &'static str,
     /// Name of the operator for messages.
     pub operator: &'static str,
-    /// APIs of the objects that the operator writes.
+    /// APIs whose objects that earlier operator writes.
     pub families: &'static [Family],
 }
 

@@ -20,6 +20,6 @@ use steersman_reconcile::{FieldError, Message};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Review {
     pub errors: Vec<FieldError>,
-    /// Complete texts, each with its field.
+    /// Sentences that already name their field. Nothing has to be put before them.
     pub warnings: Vec<Message>,
 }

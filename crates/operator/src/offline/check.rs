@@ -39,9 +39,10 @@ pub fn check(
         return Ok(checked);
     }
     if !crds::FAMILIES.contains(&family) {
-        checked
-            .warnings
-            .push(format!("this version of Steersman has no schema for {}: nothing was checked", family.kind()));
+        checked.warnings.push(format!(
+            "this version of Steersman has no schema of kind {}, in any version: the object was not checked",
+            family.kind()
+        ));
         return Ok(checked);
     }
     checked.errors.extend(missing_name(object));

@@ -13,7 +13,7 @@ use super::ImageRequest;
 #[derive(Clone, Debug, Default)]
 pub struct PullCredentials {
     pub credentials: Credentials,
-    /// Secrets that cannot be used, with the reason. The kubelet ignores them as well.
+    /// Why Secrets or the ServiceAccount could not be used. Shown only if the labels of the image cannot be read.
     pub remarks: Vec<String>,
 }
 
