@@ -20,7 +20,7 @@ pub fn check(data: &[u8]) {
             assert!(!sample.metric.contains(['{', ' ', '\t']) && !sample.metric.starts_with('#'), "{line}");
         }
     }
-    if let Some(gpus) = dcgm::read("node", text) {
+    if let Ok(Some(gpus)) = dcgm::read("node", text) {
         assert_eq!(gpus.node, "node", "an exporter names another node");
         assert!(gpus.count > 0 && usize::try_from(gpus.count).is_ok_and(|count| count <= lines), "{gpus:?}");
         assert!((1..=MAX_GPU_MEMORY_MIB).contains(&gpus.memory), "{gpus:?}");

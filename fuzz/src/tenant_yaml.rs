@@ -59,6 +59,7 @@ fn check_settings(text: &str) {
             (map("model-scale-to-zero-config"), entries(&["__defaults__", "model.a", "b"])),
             (map("wva-saturation-scaling-config"), entries(&["default", "a"])),
         ]),
+        too_large: BTreeSet::new(),
         local: BTreeSet::from(["tenant".to_owned()]),
         environment: BTreeMap::new(),
         allow_http: false,
