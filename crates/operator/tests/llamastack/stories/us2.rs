@@ -26,8 +26,10 @@ async fn us2_1_two_providers_with_ids_are_configured() {
         let variable = format!("LLSD_{}_API_KEY", id.to_uppercase().replace('-', "_"));
         assert_eq!(server.env(&variable)["valueFrom"]["secretKeyRef"]["key"], id, "FR-032");
     }
-    let all: usize = config["providers"].as_object().unwrap().values().map(|api| api.as_array().unwrap().len()).sum();
-    assert_eq!(*count, all, "all providers of the server are counted");
+    let entries = config["providers"].as_object().unwrap().values().flat_map(|api| api.as_array().unwrap());
+    // An id such as `${env.X:+x}` belongs to a provider that the server leaves out without the variable.
+    let started = entries.filter(|entry| !entry["provider_id"].as_str().unwrap().starts_with("${env.")).count();
+    assert_eq!(*count, started, "all providers that the server starts are counted");
 }
 
 #[tokio::test]
