@@ -120,7 +120,7 @@ fn errors_use_paths_of_the_given_version() {
     let run = run_on(&OLD_STACK.replace("9000", "70000").replace("starter", "unheard-of"), &["validate"]);
     run.assert_refused(
         1,
-        "cr.yaml: document 1: spec.server.containerSpec.port: 70000 is not a valid port. Use a number",
+        "cr.yaml: document 1: spec.server.containerSpec.port: 70000 is not a valid port. Set the port to a number",
     );
     run.assert_refused(1, "cr.yaml: document 1: spec.server.distribution.name: Unknown distribution \"unheard-of\".");
     assert!(!run.err.contains("networking"), "{}", run.err);

@@ -116,7 +116,8 @@ async fn realm_of_another_domain_receives_no_credentials() {
     assert_eq!(
         error,
         "registry registry.test requires an authentication that Steersman does not support (tokens come from store.test, \
-         and credentials are not sent to another domain)"
+         and credentials are not sent to another domain); use a pull secret with user and password, or a registry with Basic \
+         or Bearer authentication"
     );
     assert!(served.take_requests().iter().all(|request| !request.contains("/token")));
 }

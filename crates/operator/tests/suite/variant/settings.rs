@@ -68,7 +68,7 @@ async fn conflicting_entries_are_reported() {
          be >= kvSpareTrigger (0.50).",
         test.settings.name()
     );
-    assert!(message.starts_with(&words) && message.contains("Change one of them"), "{message}");
+    assert!(message.starts_with(&words) && message.contains("Change one of the entries"), "{message}");
     let events = config_events(&test).await;
     assert!(events.len() == 1 && events[0].starts_with(&words), "{events:?}");
     test.assert_no_writes().await;
