@@ -33,6 +33,6 @@ fn parse(pieces: &[&[u8]]) -> Vec<Sample> {
     for piece in pieces {
         parser.read(piece, |sample| samples.push(sample));
     }
-    parser.finish(|sample| samples.push(sample));
+    let _ = parser.finish(|sample| samples.push(sample));
     samples
 }

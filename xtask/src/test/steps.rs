@@ -36,13 +36,12 @@ impl TestStep {
     }
 }
 
-pub const STEPS: [TestStep; 14] = [
+pub const STEPS: [TestStep; 13] = [
     TestStep::new("format", "formatting of the code", format),
     TestStep::new("clippy", "lints", clippy),
     TestStep::new("deny", "dependencies: licences, sources, banned crates", deny),
     TestStep::new("drift", "generated files and other rules of `cargo xtask check`", |_| check::Check::default().run()),
     TestStep::new("unit", "unit and property tests", unit),
-    TestStep::new("fuzz", "a short run of every fuzz target", fuzz_targets),
     TestStep::new("llamastack-real", "generated configurations, checked by the real Llama Stack", llamastack_real),
     TestStep::on_cluster("cluster", "the local cluster itself", |session| session.run_suite("cluster", &[])),
     TestStep::on_cluster("operator", "the operator on the local cluster", |session| {
@@ -68,8 +67,10 @@ pub const STEPS: [TestStep; 14] = [
 ];
 
 /// Steps that run only if they are named: they need large downloads and much time.
-pub const ON_DEMAND: [TestStep; 1] =
-    [TestStep::on_cluster("dynamo-real", "DynamoGraphDeploymentRequests with the real profiler", dynamo_real)];
+pub const ON_DEMAND: [TestStep; 2] = [
+    TestStep::on_cluster("dynamo-real", "DynamoGraphDeploymentRequests with the real profiler", dynamo_real),
+    TestStep::new("fuzz", "a short run of every fuzz target", fuzz_targets),
+];
 
 pub fn names() -> PossibleValuesParser {
     let value = |step: &TestStep, note: &str| PossibleValue::new(step.name).help(format!("{}{note}", step.about));
