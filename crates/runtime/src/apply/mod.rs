@@ -148,7 +148,7 @@ impl Applier<'_> {
             }
         }
         if let Some(patch) =
-            current.as_ref().filter(|_| ownership == Ownership::Unowned).and_then(|object| self.owner.release(object))
+            current.as_ref().filter(|_| ownership == Ownership::Unowned).and_then(|object| self.owner.release(&wanted, object))
         {
             let freed = adopt::send(self.server, self.owner, kind, &name, &patch).await;
             current = Some(freed.map_err(|error| failed(self.owner, &wanted, error))?);
