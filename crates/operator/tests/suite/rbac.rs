@@ -50,7 +50,10 @@ fn manifests_hold_account_roles_and_bindings() {
         right.verb
     ))));
     assert!(!granted.iter().any(|(_, resource, ..)| resource == "secrets" || resource == "nodes"), "{granted:?}");
-    assert!(!granted.iter().any(|right| right.1 == "dynamographdeployments"), "a rapid search deploys nothing: {granted:?}");
+    assert!(
+        !granted.iter().any(|right| right.1 == "dynamographdeployments"),
+        "a rapid search deploys nothing: {granted:?}"
+    );
     let thorough: ClusterRole = serde_saphyr::from_str(thorough).unwrap();
     assert_eq!(thorough.metadata.name.as_deref(), Some(relay::THOROUGH_ROLE));
     for metadata in [own_role.metadata.namespace, own_binding.metadata.namespace] {

@@ -173,9 +173,8 @@ fn stale_binding<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a ObservedB
 fn has_account(snapshot: &Snapshot) -> bool {
     let object = &snapshot.object;
     let account = snapshot.account.as_ref();
-    let is_bound = |name: &str| {
-        observed_binding(snapshot, name).is_some_and(|binding| account::is_owner(object, &binding.owners))
-    };
+    let is_bound =
+        |name: &str| observed_binding(snapshot, name).is_some_and(|binding| account::is_owner(object, &binding.owners));
     account.is_some_and(|account| account.foreign || account::is_owner(object, &account.owners))
         && bindings(snapshot).iter().all(|(name, _)| is_bound(name))
 }
@@ -189,8 +188,8 @@ fn account_of(expected: &Snapshot) -> Vec<WriteOp> {
         return Vec::new();
     }
     let known = expected.account.as_ref();
-    let account = (!known.is_some_and(|known| known.foreign))
-        .then(|| account::account(object, known.map(|known| &known.owners)));
+    let account =
+        (!known.is_some_and(|known| known.foreign)).then(|| account::account(object, known.map(|known| &known.owners)));
     let bindings = bindings.into_iter().map(|(name, role)| {
         let known = observed_binding(expected, name).filter(|binding| binding.cluster_role == role);
         account::binding(object, name, role, known.map(|known| &known.owners))

@@ -69,7 +69,8 @@ impl Owner {
     pub(super) fn release(&self, wanted: &DynamicObject, object: &DynamicObject) -> Option<Value> {
         let references = object.owner_references();
         let kept = |reference: &&OwnerReference| {
-            let same = |wanted: &OwnerReference| wanted.uid == reference.uid && wanted.controller == reference.controller;
+            let same =
+                |wanted: &OwnerReference| wanted.uid == reference.uid && wanted.controller == reference.controller;
             reference.uid != self.uid || wanted.owner_references().iter().any(same)
         };
         let others: Vec<&OwnerReference> = references.iter().filter(kept).collect();

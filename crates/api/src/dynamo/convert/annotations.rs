@@ -200,7 +200,9 @@ impl ObjectAnnotations {
                 Section::Spec => &mut spec_fields,
                 Section::Status => &mut status_fields,
             };
-            let Some(text) = source.take(path, format.value_kind()).map(|value| format.format(&value)) else { continue };
+            let Some(text) = source.take(path, format.value_kind()).map(|value| format.format(&value)) else {
+                continue;
+            };
             if text.len() <= MAX_FIELD_BYTES {
                 self.set(key, text);
                 annotated.extend(matches!(section, Section::Spec).then_some(*key));
@@ -213,7 +215,8 @@ impl ObjectAnnotations {
             annotated.push(DEPLOYMENT_OVERRIDES);
         }
         if !spec.is_empty() {
-            let mut envelope = JsonObject::from_iter([("version".to_owned(), 1.into()), ("spec".to_owned(), spec.into())]);
+            let mut envelope =
+                JsonObject::from_iter([("version".to_owned(), 1.into()), ("spec".to_owned(), spec.into())]);
             if workers_image {
                 envelope.insert(IMAGE.to_owned(), WORKERS_IMAGE.into());
             }

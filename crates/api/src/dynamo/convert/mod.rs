@@ -52,14 +52,15 @@ pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertErro
     let mut annotations = ObjectAnnotations::take_from(&mut object)?;
     let preserved = annotations.as_mut().map(|annotations| annotations.take_fields(to)).unwrap_or_default();
     let mut problems = Vec::new();
-    let (spec, status) =
-        (section(&object, "spec", &mut problems), section(&object, "status", &mut problems));
+    let (spec, status) = (section(&object, "spec", &mut problems), section(&object, "status", &mut problems));
     if to == DgdrVersion::Beta {
         problems.extend(spec::config_problem(&spec));
     }
     // Without metadata the object is part of a request. A stored object must be converted, whatever it is: otherwise no
     // request of the cluster could be listed.
-    if annotations.is_none() && let Some(SectionProblem { path, problem }) = problems.first() {
+    if annotations.is_none()
+        && let Some(SectionProblem { path, problem }) = problems.first()
+    {
         return Err(ConvertError::Unreadable { path: (*path).to_owned(), problem: problem.clone() });
     }
     let converted = match to {
@@ -103,12 +104,7 @@ struct ConvertedSections {
     unmapped_status: SourceFields,
 }
 
-fn to_beta(
-    spec: JsonObject,
-    status: JsonObject,
-    preserved: PreservedFields,
-    complete: bool,
-) -> ConvertedSections {
+fn to_beta(spec: JsonObject, status: JsonObject, preserved: PreservedFields, complete: bool) -> ConvertedSections {
     let mut split = spec::from_alpha(spec, complete);
     let spec = spec::assemble_beta(&mut split, preserved.spec, complete);
     let state = status.get("state").cloned();

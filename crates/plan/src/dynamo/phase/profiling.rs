@@ -362,11 +362,9 @@ fn profile_again(snapshot: &mut Snapshot, code: &'static str, known: bool, cause
     }
     let text = format!("{cause}; profiling starts again");
     let problem = reported::about(code, "Job", &names::profiling_job(&object.name));
-    let known = known
-        || reported::contains(object, &problem)
-        || stored_reason(object, PROFILING) == Some("JobCreationFailed");
-    let waiting =
-        step.with_wait(PROFILING, "Initializing", text.clone()).with_problem(problem, code, known, text);
+    let known =
+        known || reported::contains(object, &problem) || stored_reason(object, PROFILING) == Some("JobCreationFailed");
+    let waiting = step.with_wait(PROFILING, "Initializing", text.clone()).with_problem(problem, code, known, text);
     // The Job cannot be created without an image.
     if request::image_or(&object.spec, snapshot.settings.default_image.as_deref()).is_none() {
         return waiting;

@@ -322,7 +322,8 @@ fn override_tool_is_installed_despite_name_collisions() {
 #[test]
 fn role_binding_to_other_role_is_replaced() {
     let mut snapshot = request_snapshot(&spec(""));
-    snapshot.binding = Some(ObservedBinding { uid: "old".into(), cluster_role: "other".into(), ..ObservedBinding::default() });
+    snapshot.binding =
+        Some(ObservedBinding { uid: "old".into(), cluster_role: "other".into(), ..ObservedBinding::default() });
     let mut env = TestEnv::new(snapshot);
     env.settle();
     assert_eq!(env.snapshot.binding.as_ref().unwrap().cluster_role, "dgdr-profiling");
@@ -338,8 +339,11 @@ fn role_binding_to_other_role_is_replaced() {
 
 #[test]
 fn volume_may_be_mounted_twice_in_profiler() {
-    let mounts = "[{name: extra, mountPath: /a}, {name: extra, mountPath: /b, subPath: b}, {name: results, mountPath: /data}]";
-    let more = format!("overrides: {{profilingJob: {{template: {{spec: {{containers: [{{name: profiler, volumeMounts: {mounts}}}]}}}}}}}}");
+    let mounts =
+        "[{name: extra, mountPath: /a}, {name: extra, mountPath: /b, subPath: b}, {name: results, mountPath: /data}]";
+    let more = format!(
+        "overrides: {{profilingJob: {{template: {{spec: {{containers: [{{name: profiler, volumeMounts: {mounts}}}]}}}}}}}}"
+    );
     let job = planned_job(&plan(&request_snapshot(&spec(&more))));
     let found = &job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
     assert_eq!(*found, yaml(mounts), "a mount at the same path replaces ours");

@@ -200,7 +200,8 @@ fn jobs() -> impl Strategy<Value = Option<ObservedJob>> {
                 owner,
                 mark,
                 retry,
-                ended: matches!(state, JobState::Complete | JobState::Failed(_)).then(|| now() - SignedDuration::from_hours(1)),
+                ended: matches!(state, JobState::Complete | JobState::Failed(_))
+                    .then(|| now() - SignedDuration::from_hours(1)),
                 failure: matches!(state, JobState::Failed(_)).then(|| "BackoffLimitExceeded".to_owned()),
                 state,
             },

@@ -266,34 +266,70 @@ fn override_problem(version: &str, spec: &str) -> Option<String> {
 fn override_outside_schema_is_refused() {
     let main = "extraPodSpec: {mainContainer:";
     for (version, spec, why) in [
-        ("v1beta1", "{components: [{name: Worker, replicas: three}]}", "spec.components.Worker.replicas must be an integer"),
+        (
+            "v1beta1",
+            "{components: [{name: Worker, replicas: three}]}",
+            "spec.components.Worker.replicas must be an integer",
+        ),
         ("v1beta1", "{components: [{name: Worker, replicas: -1}]}", "replicas must be an integer of at least 0"),
         ("v1beta1", "{components: [{name: Worker, minAvailable: 0}]}", "minAvailable must be an integer of at least 1"),
         ("v1beta1", "{components: [{name: W}, {name: W}]}", "spec.components has two entries with name W"),
         ("v1beta1", "{components: [{replicas: 1}]}", "spec.components[0] has no name"),
         ("v1beta1", "{components: {Worker: {replicas: 1}}}", "spec.components must be a list"),
         ("v1beta1", "{components: [{name: W, type: server}]}", "type must be one of frontend, worker"),
-        ("v1beta1", "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, args: --z}]}}}]}",
-            "spec.components.W.podTemplate.spec.containers.main.args must be a list"),
-        ("v1beta1", "{components: [{name: W, podTemplate: {spec: {containers: [{args: [a]}]}}}]}", "containers[0] has no name"),
-        ("v1beta1", "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, env: [{name: A}, {name: A}]}]}}}]}",
-            "env has two entries with name A"),
-        ("v1beta1", "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, env: [{name: A, value: 1}]}]}}}]}",
-            "env.A.value must be a string"),
-        ("v1beta1", "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, $patch: {args: replace}, args: [a]}]}}}]}",
-            "only {args: append}"),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, args: --z}]}}}]}",
+            "spec.components.W.podTemplate.spec.containers.main.args must be a list",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{args: [a]}]}}}]}",
+            "containers[0] has no name",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, env: [{name: A}, {name: A}]}]}}}]}",
+            "env has two entries with name A",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, env: [{name: A, value: 1}]}]}}}]}",
+            "env.A.value must be a string",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, $patch: {args: replace}, args: [a]}]}}}]}",
+            "only {args: append}",
+        ),
         ("v1beta1", "{components: [{name: W, $patch: {args: append}, args: [a]}]}", "only {args: append}"),
         ("v1beta1", "{backendFramework: tgi}", "backendFramework must be one of sglang, vllm, trtllm"),
         ("v1alpha1", "{services: {decode: {replicas: '2'}}}", "spec.services.decode.replicas must be an integer"),
         ("v1alpha1", "{services: [{name: decode}]}", "spec.services must be an object"),
-        ("v1alpha1", &format!("{{services: {{decode: {{{main} {{args: --z}}}}}}}}}}"), "mainContainer.args must be a list"),
-        ("v1alpha1", &format!("{{services: {{decode: {{{main} {{$patch: {{args: append}}, args: [a]}}}}}}}}}}"), "only {args: append}"),
-        ("v1alpha1", "{services: {decode: {scalingAdapter: {enabled: 'no'}}}}", "scalingAdapter.enabled must be true or false"),
+        (
+            "v1alpha1",
+            &format!("{{services: {{decode: {{{main} {{args: --z}}}}}}}}}}"),
+            "mainContainer.args must be a list",
+        ),
+        (
+            "v1alpha1",
+            &format!("{{services: {{decode: {{{main} {{$patch: {{args: append}}, args: [a]}}}}}}}}}}"),
+            "only {args: append}",
+        ),
+        (
+            "v1alpha1",
+            "{services: {decode: {scalingAdapter: {enabled: 'no'}}}}",
+            "scalingAdapter.enabled must be true or false",
+        ),
     ] {
         let found = override_problem(version, spec).unwrap_or_else(|| panic!("accepted: {spec}"));
         assert!(found.starts_with("override ") && found.contains(why), "{spec}: {found}");
         let graph = if version == "v1beta1" { BETA } else { ALPHA };
-        assert_eq!(merge_yaml(graph, version, &format!("spec: {spec}")).unwrap_err(), found, "the merge refuses it as well");
+        assert_eq!(
+            merge_yaml(graph, version, &format!("spec: {spec}")).unwrap_err(),
+            found,
+            "the merge refuses it as well"
+        );
     }
 }
 

@@ -135,7 +135,15 @@ struct TestEnv {
 
 impl TestEnv {
     fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot, events: vec![], phases: vec![], created: vec![], deleted_jobs: 0, objects: BTreeMap::new(), reconciles: 0 }
+        Self {
+            snapshot,
+            events: vec![],
+            phases: vec![],
+            created: vec![],
+            deleted_jobs: 0,
+            objects: BTreeMap::new(),
+            reconciles: 0,
+        }
     }
 
     /// A request that is reconciled until nothing changes: its Job runs, if the spec is valid.
@@ -183,7 +191,8 @@ impl TestEnv {
             self.set_pod_phase(phase);
         }
         let uid = format!("job-{}", self.created.len());
-        self.snapshot.job = Some(ObservedJob { uid, owner: Some("8f3c".into()), mark, retry, state, ended, failure: None });
+        self.snapshot.job =
+            Some(ObservedJob { uid, owner: Some("8f3c".into()), mark, retry, state, ended, failure: None });
     }
 
     fn set_pod_phase(&mut self, phase: &str) {

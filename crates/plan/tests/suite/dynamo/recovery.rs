@@ -89,7 +89,8 @@ fn missing_result_fails_after_deadline() {
     env.snapshot.now += SignedDuration::from_mins(5);
     env.settle();
     assert_eq!(env.phase(), Phase::Failed);
-    let message = "the profiling Job ended more than 5 minutes ago, and ConfigMap dgdr-output-qwen does not have its result";
+    let message =
+        "the profiling Job ended more than 5 minutes ago, and ConfigMap dgdr-output-qwen does not have its result";
     assert_eq!(env.condition_summary("Profiling"), summary("False", "ProfilingFailed", message));
     assert!(env.condition_summary("Succeeded").2.ends_with(RETRY_COMMAND));
     assert_eq!(env.event_reasons().last(), Some(&"ProfilingCheckFailed"));
@@ -247,7 +248,8 @@ fn foreign_account_is_used_as_it_is() {
 
 #[test]
 fn account_is_owned_by_every_request_that_shares_it() {
-    let other = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest", "name": "a", "uid": "1" });
+    let other =
+        json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest", "name": "a", "uid": "1" });
     let mut snapshot = request_snapshot(&spec(""));
     let owners = ObservedOwners { resource_version: Some("3".into()), references: vec![other.clone()] };
     snapshot.account = Some(ObservedAccount { foreign: false, owners });
@@ -280,8 +282,11 @@ fn only_thorough_request_gets_further_rights() {
 
 #[test]
 fn taken_graph_name_blocks_profiling() {
-    let named = spec("overrides: {dgd: {apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, metadata: {name: mine}}}");
-    for (labelled, whose) in [(false, "was not created for this request"), (true, "an earlier request of the same name")] {
+    let named =
+        spec("overrides: {dgd: {apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, metadata: {name: mine}}}");
+    for (labelled, whose) in
+        [(false, "was not created for this request"), (true, "an earlier request of the same name")]
+    {
         let mut env = TestEnv::after_deployment(&spec(""));
         let mut graph = env.snapshot.graph.take().unwrap();
         graph.annotations.insert("steersman.dev/request-uid".into(), "earlier".into());

@@ -228,7 +228,8 @@ fn repeated_image_pull_failure_is_reported_once() {
 #[test]
 fn foreign_job_is_awaited_and_never_used() {
     let mut env = TestEnv::new(request_snapshot(&spec("")));
-    env.snapshot.job = Some(ObservedJob { owner: Some("other".into()), state: JobState::Complete, ..ObservedJob::default() });
+    env.snapshot.job =
+        Some(ObservedJob { owner: Some("other".into()), state: JobState::Complete, ..ObservedJob::default() });
     env.settle();
     assert_eq!((env.phase(), env.created.len()), (Phase::Pending, 0));
     assert!(env.condition_summary("Profiling").2.starts_with("Job profile-qwen exists and belongs to another owner"));
@@ -429,7 +430,8 @@ fn v1alpha1_hardware_is_planned_for() {
         (r#"{"hardware":{"gpuModel":"H100-SXM5-80GB","gpuVramMib":81920,"numGpusPerNode":4}}"#, "h100_sxm"),
         (r#"{"hardware":{"gpu_model":"h200_sxm","gpu_vram_mib":143771,"num_gpus_per_node":4}}"#, "h200_sxm"),
     ] {
-        let mut snapshot = request_snapshot("model: m\nimage: i:1.0.0\nhardware: {totalGpus: 4, interconnect: nvlink, rdma: false}");
+        let mut snapshot =
+            request_snapshot("model: m\nimage: i:1.0.0\nhardware: {totalGpus: 4, interconnect: nvlink, rdma: false}");
         snapshot.object.annotations.insert("nvidia.com/dgdr-profiling-config".into(), config.into());
         let mut env = TestEnv::new(snapshot);
         env.settle();

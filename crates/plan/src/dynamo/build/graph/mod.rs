@@ -223,8 +223,9 @@ pub fn is_labelled(object: &ObservedObject, graph: &ObservedGraph) -> bool {
 /// The annotation has the UID of the request, and counts even if the labels were removed. Labels have the request's name,
 /// and names are reused: a graph without our annotation must be younger than the request.
 pub fn claim(object: &ObservedObject, graph: &ObservedGraph) -> Claim {
-    let relabelled =
-        names::labels(&object.name, &object.namespace).iter().any(|(key, value)| graph.labels.get(key).is_some_and(|other| other != value));
+    let relabelled = names::labels(&object.name, &object.namespace)
+        .iter()
+        .any(|(key, value)| graph.labels.get(key).is_some_and(|other| other != value));
     match graph.annotations.get(REQUEST_UID) {
         _ if relabelled => Claim::Foreign,
         Some(uid) if *uid == object.uid => Claim::Ours,

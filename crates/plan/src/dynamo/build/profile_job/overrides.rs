@@ -125,9 +125,8 @@ fn merge_container(own: &mut JsonObject, wanted: &JsonObject, fields: &[&str]) {
 
 /// The user's mounts replace ours of the same volume or path. A volume may be mounted several times.
 fn merge_mounts(list: &mut Vec<Value>, wanted: &[Value]) {
-    let replaced = |own: &Value| {
-        wanted.iter().any(|new| new["name"] == own["name"] || new["mountPath"] == own["mountPath"])
-    };
+    let replaced =
+        |own: &Value| wanted.iter().any(|new| new["name"] == own["name"] || new["mountPath"] == own["mountPath"]);
     list.retain(|own| !replaced(own));
     list.extend(wanted.iter().cloned());
 }

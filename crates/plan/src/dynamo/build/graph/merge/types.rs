@@ -115,7 +115,10 @@ const SERVICE: &Schema = &[
     ("gpuMemoryService", Fields(&[("enabled", Flag)])),
     ("failover", Fields(&[("enabled", Flag)])),
     ("checkpoint", Fields(&[("enabled", Flag)])),
-    ("frontendSidecar", Fields(&[("image", Text), ("args", ListOf(&Text)), ("envs", VARIABLES), ("envFromSecret", Text)])),
+    (
+        "frontendSidecar",
+        Fields(&[("image", Text), ("args", ListOf(&Text)), ("envs", VARIABLES), ("envFromSecret", Text)]),
+    ),
     ("extraPodMetadata", METADATA),
     ("extraPodSpec", Fields(POD)),
     ("autoscaling", Object),
@@ -169,7 +172,8 @@ pub fn mismatch(wanted: &JsonObject) -> Option<String> {
 
 fn too_many(spec: &Value) -> Option<String> {
     let count = spec["components"].as_array().map_or(0, Vec::len);
-    (count > MAX_COMPONENTS).then(|| format!("spec.components has {count} entries, but a graph has at most {MAX_COMPONENTS}"))
+    (count > MAX_COMPONENTS)
+        .then(|| format!("spec.components has {count} entries, but a graph has at most {MAX_COMPONENTS}"))
 }
 
 fn check(value: &Value, type_: &FieldType, path: &mut Vec<String>) -> Option<String> {
@@ -179,20 +183,25 @@ fn check(value: &Value, type_: &FieldType, path: &mut Vec<String>) -> Option<Str
         Flag => is(value.is_boolean(), "true or false"),
         Quantity => is(value.is_string() || value.is_number(), "a quantity, such as 8Gi"),
         Object => is(value.is_object(), "an object"),
-        OneOf(words) => is(value.as_str().is_some_and(|text| words.contains(&text)), &format!("one of {}", words.join(", "))),
+        OneOf(words) => {
+            is(value.as_str().is_some_and(|text| words.contains(&text)), &format!("one of {}", words.join(", ")))
+        }
         Integer(minimum) => {
             let fits = value.as_i64().is_some_and(|number| *minimum <= number && number <= i64::from(i32::MAX));
             is(fits, &format!("an integer of at least {minimum}"))
         }
         Fields(fields) => check_fields(value, fields, path),
         MapOf(inner) => match value.as_object() {
-            Some(entries) => entries.iter().find_map(|(name, value)| below(path, name, |path| check(value, inner, path))),
+            Some(entries) => {
+                entries.iter().find_map(|(name, value)| below(path, name, |path| check(value, inner, path)))
+            }
             None => is(false, "an object"),
         },
         ListOf(inner) => match value.as_array() {
-            Some(items) => items.iter().enumerate().find_map(|(place, item)| {
-                below(path, &step(item, place), |path| check(item, inner, path))
-            }),
+            Some(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(place, item)| below(path, &step(item, place), |path| check(item, inner, path))),
             None => is(false, "a list"),
         },
     }
@@ -269,9 +278,10 @@ fn modifier(value: &Value, alpha: bool, path: &mut Vec<String>) -> Option<String
             let others = fields.iter().filter(|(name, _)| *name != APPEND && !lists::is_opaque(name));
             others.into_iter().find_map(|(name, value)| below(path, name, |path| modifier(value, alpha, path)))
         }
-        Value::Array(items) => items.iter().enumerate().find_map(|(place, item)| {
-            below(path, &step(item, place), |path| modifier(item, alpha, path))
-        }),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(place, item)| below(path, &step(item, place), |path| modifier(item, alpha, path))),
         _ => None,
     }
 }
