@@ -42,13 +42,14 @@ operator writes with this page. A field that changes nothing, not even a conditi
 
 *Shown by* lists the objects that change: `profiler` is the spec that the profiler gets as `--config`, `Job` the rest of the
 profiling Job, `graph` the DynamoGraphDeployment, and `condition` the message of `SpecAccepted`, which lists fields without
-effect. *Refused without* means that the API server rejects an object without the field.
+effect. *Refused without* means that the API server rejects an object that has the fields around this one and not the field itself.
+In names of fields, `[]` is an entry of a list, and `{}` a value of a map.
 
 ";
 
 const JOB: &str = "
-The profiling Job uses these fields of `overrides.profilingJob` and ignores all others. The longest matching path counts and
-includes all fields below it. `template.spec.containers` is required and may be empty.
+The profiling Job uses these fields of `overrides.profilingJob` and ignores all others. A row includes all fields below its path that
+have no row of their own. `template.spec.containers` is required and may be empty.
 
 ";
 

@@ -133,7 +133,7 @@ pub fn block_while_stopping() {
     }
 }
 
-/// The same command, run by a keeper.
+/// Wraps the command in a keeper process.
 pub fn with_keeper(command: &Command) -> Command {
     let mut keeper = Command::new("/proc/self/exe");
     keeper

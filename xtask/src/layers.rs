@@ -153,7 +153,7 @@ fn group_names(group: &str) -> Vec<String> {
     names
 }
 
-/// A path from a name back to itself, if the graph has one.
+/// An import cycle: the names on the way from a crate or module back to itself. None if the graph has no cycle.
 pub fn cycle(graph: &Graph) -> Option<Vec<String>> {
     graph.keys().find_map(|start| {
         let mut path = vec![start.clone()];

@@ -40,7 +40,7 @@ enum Task {
     Up(up::Up),
     /// Run what CI runs: format, lints, dependencies, generated files, unit and property tests, suites on the local cluster
     Test(test::Test),
-    /// Run one benchmark, in release mode
+    /// Run one benchmark, in release mode; it fails if a value exceeds its goal, except `variant`
     Bench(bench::Bench),
     /// Fail if a generated file is out of date, if code makes a decision by the text of a message, or if the sources exceed
     /// the limits for plain wording

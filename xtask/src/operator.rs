@@ -34,8 +34,12 @@ pub async fn start(cluster: &Cluster, account: &OperatorAccount, folder: &Path, 
     let (mut operator, install_output) = launch.start_with_webhooks(cluster, &all, &folder.join("log")).await?;
     println!("\n{}", install_output.trim_end());
     wait_until_ready(cluster, &mut operator).await?;
-    let metrics =
-        operator.log().address("metrics").context("the operator's log does not contain the address of its metrics")?;
+    let metrics = operator.log().address("metrics").with_context(|| {
+        format!(
+            "the operator's log does not contain the address of its metrics; end of its log:\n{}",
+            operator.log_end()
+        )
+    })?;
     Ok(Running { operator, metrics: metrics.trim_start_matches("http://").to_owned() })
 }
 

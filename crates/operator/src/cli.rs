@@ -95,7 +95,9 @@ pub struct CrdsArgs {
     pub apply: bool,
     /// Prepare for an uninstall: store all objects in the storage version, serve only that version, and remove the finalizer
     /// nvidia.com/finalizer, so that objects can be read and deleted without an operator. If objects are stored in an older
-    /// version, the operator must still run. --apply attaches the CRDs again
+    /// version, the operator must still run. A CRD with another conversion webhook is skipped; Steersman's is the one that
+    /// --apply set, that of a Service steersman-webhook, or the one that the --webhook flags name. --apply attaches the CRDs
+    /// again
     #[arg(long, conflicts_with = "output")]
     pub detach: bool,
     /// With --apply: longest time to wait until the API server serves the CRDs, in seconds; 0: do not wait

@@ -12,7 +12,7 @@ pub struct Installation {
     pub namespace: String,
     /// The operator's own image, for containers next to users' servers. None: not known.
     pub operator_image: Option<String>,
-    /// Namespace of ConfigMaps with settings for all objects. None: the operator's own, then that of an earlier operator.
+    /// Namespace of ConfigMaps with settings for all objects. None: the operator's own.
     pub config_namespace: Option<String>,
 }
 
@@ -23,12 +23,9 @@ impl Default for Installation {
 }
 
 impl Installation {
-    /// The namespaces to search for a ConfigMap with settings, in this order; `former` is that of an earlier operator.
-    pub fn config_namespaces(&self, former: &str) -> Vec<String> {
-        match &self.config_namespace {
-            Some(given) => vec![given.clone()],
-            None if self.namespace == former => vec![self.namespace.clone()],
-            None => vec![self.namespace.clone(), former.to_owned()],
-        }
+    /// The namespace of ConfigMaps with settings for all objects. No other namespace counts because of its name: whoever may
+    /// create a namespace must not configure the operator.
+    pub fn config_namespace(&self) -> &str {
+        self.config_namespace.as_deref().unwrap_or(&self.namespace)
     }
 }

@@ -47,7 +47,7 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_IMAGE", hide_env_values = true, value_name = "IMAGE")]
     operator_image: Option<String>,
     /// Namespace of the ConfigMaps with settings for all objects, such as llama-stack-operator-config; default: the namespace
-    /// of this operator, then the default namespace of the operator that defined the API
+    /// of this operator. Whoever may write ConfigMaps there configures the operator
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     config_namespace: Option<String>,
     /// Profiler image of DynamoGraphDeploymentRequests without spec.image; default: that of the Dynamo version which this
@@ -69,8 +69,8 @@ pub struct Settings {
     /// configuration error, because anyone who can change the responses on the network could scale the fleet
     #[arg(long)]
     pub prometheus_allow_http: bool,
-    /// Time to collect changes to VariantAutoscalings, their settings and workloads before one reconcile of the fleet, such as
-    /// 200ms or 1s
+    /// Quiet period before a reconcile of all VariantAutoscalings, such as 200ms or 1s: changes of these objects, their settings
+    /// and workloads that follow each other within this time cause one reconcile
     #[arg(long, alias = "variant-settle", value_name = "TIME", default_value = "200ms", value_parser = debounce)]
     variant_debounce: Duration,
     #[command(flatten)]
@@ -271,9 +271,8 @@ mod tests {
         let requests = RequestOptions { default_image: Some("planner:1".to_owned()), ..settings(&[]).requests() };
         assert_eq!(settings(&flags).requests(), requests);
         assert_eq!(installation(&["--operator-image", ""]).operator_image, None, "an empty image is none");
-        assert_eq!(given.config_namespaces("former"), ["there"]);
-        assert_eq!(installation(&["--namespace", "own"]).config_namespaces("former"), ["own", "former"]);
-        assert_eq!(installation(&["--namespace", "own"]).config_namespaces("own"), ["own"]);
+        assert_eq!(given.config_namespace(), "there");
+        assert_eq!(installation(&["--namespace", "own"]).config_namespace(), "own");
     }
 
     #[test]

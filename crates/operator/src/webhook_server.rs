@@ -93,7 +93,7 @@ fn handlers(settings: &Settings, server: &Server) -> Handlers {
     let validator = |family: Family| match family {
         Family::Dgdr if running.contains(&family) => dynamo::validator(admission_settings(settings)),
         Family::Llsd if running.contains(&family) => {
-            llamastack::validator(server.clone(), &settings.namespace, settings.webhooks.missing_references.into())
+            llamastack::validator(server.clone(), settings.webhooks.missing_references.into())
         }
         _ => unchecked(family),
     };

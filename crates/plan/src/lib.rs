@@ -10,6 +10,7 @@ pub mod oci;
 pub mod pods;
 pub mod preflight;
 pub mod variant;
+pub mod yaml;
 
 pub use field_names::field_names;
 

@@ -19,6 +19,9 @@ pub enum Segment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(Vec<Segment>);
 
+/// Most bytes of a name in a path. Paths are copied for each value below them, and users may write long keys.
+const MAX_SEGMENT_BYTES: usize = 512;
+
 /// `path!(spec.networking.port)`.
 #[macro_export]
 macro_rules! path {
@@ -30,7 +33,11 @@ macro_rules! path {
 impl FieldPath {
     #[must_use]
     pub fn field(&self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.then(Segment::Field(name.into()))
+        let name = name.into();
+        self.then(Segment::Field(match shortened(&name) {
+            Some(short) => short.into(),
+            None => name,
+        }))
     }
 
     #[must_use]
@@ -40,7 +47,8 @@ impl FieldPath {
 
     #[must_use]
     pub fn key(&self, key: impl Into<String>) -> Self {
-        self.then(Segment::Key(key.into()))
+        let key = key.into();
+        self.then(Segment::Key(shortened(&key).unwrap_or(key)))
     }
 
     /// The path of `inner`, seen from the value at this path.
@@ -67,6 +75,12 @@ impl FieldPath {
     pub fn below(&self, outer: &Self) -> Option<&[Segment]> {
         self.0.strip_prefix(outer.0.as_slice())
     }
+}
+
+/// A name that is too long, without its end.
+fn shortened(name: &str) -> Option<String> {
+    let end = name.floor_char_boundary(MAX_SEGMENT_BYTES);
+    (end < name.len()).then(|| format!("{}…", &name[..end]))
 }
 
 /// Whether a name can follow a dot. Other names are put in brackets, as API servers do.
@@ -206,6 +220,17 @@ mod tests {
         assert_eq!(path!(metadata.labels).key("app").to_string(), "metadata.labels[app]");
         assert_eq!(path!(spec.settings).field("a.b").field("c-d").to_string(), "spec.settings[a.b].c-d");
         assert_eq!(FieldPath::default().to_string(), "");
+    }
+
+    #[test]
+    fn long_names_are_shortened() {
+        let long = "ä".repeat(MAX_SEGMENT_BYTES);
+        let path = path!(spec.settings).field(long.clone()).key(long);
+        let text = path.to_string();
+        assert_eq!(
+            (text.len(), text.matches('…').count()),
+            ("spec.settings[][]".len() + 2 * (MAX_SEGMENT_BYTES + 3), 2)
+        );
     }
 
     #[test]

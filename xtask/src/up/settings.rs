@@ -27,9 +27,7 @@ pub async fn apply(cluster: &Cluster, admin: &Client) -> Result<()> {
     let overrides = json!({ "data": {
         "GLOBAL_OPT_INTERVAL": RECONCILE_INTERVAL,
         "PROMETHEUS_BASE_URL": url,
-        "PROMETHEUS_CA_CERT_PATH": cluster.certificate_authority(),
-        // The local Prometheus needs no token.
-        "PROMETHEUS_TOKEN_PATH": null,
+        "PROMETHEUS_CA_CERT": fs::read_to_string(cluster.certificate_authority())?,
     } });
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), installation::NAMESPACE);
     maps.patch(MAIN_CONFIG_MAP, &PatchParams::default(), &Patch::Merge(overrides)).await?;

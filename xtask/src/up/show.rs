@@ -19,7 +19,8 @@ use tokio::time;
 pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Prints the state of every object and pod in `namespace` whenever it changes, until a program of the cluster ends.
+/// Prints the state of every object and pod in `namespace` whenever it changes. Returns an error when a
+/// process of the cluster or the operator exits.
 pub async fn changes(cluster: &mut Cluster, operator: &mut Operator, namespace: &str) -> Result<()> {
     let client = cluster.admin().await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
@@ -79,8 +80,8 @@ pub fn graphs(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&kind, family.plural()))
 }
 
-/// The list has a timeout: it can hang because a program of the cluster has died, and the caller checks the programs. None:
-/// the list failed.
+/// None if the list fails or times out. Without the timeout it could hang when a process of the cluster has exited, which
+/// the caller checks.
 pub async fn list<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) -> Option<Vec<K>> {
     time::timeout(LIST_TIMEOUT, api.list(&ListParams::default())).await.ok()?.ok().map(|list| list.items)
 }

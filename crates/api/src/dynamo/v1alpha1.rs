@@ -14,7 +14,7 @@ use crate::meta::schema;
 /// Model to serve and settings of the profiling Job. v1beta1 has separate fields for most of `profilingConfig.config`.
 #[skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[kube(
     group = "nvidia.com",
     version = "v1alpha1",
@@ -56,12 +56,13 @@ pub struct DynamoGraphDeploymentRequestSpec {
     #[schemars(regex(pattern = r"^(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})$"))]
     pub runtime_version_override: Option<String>,
 
-    /// Deprecated, without effect. GPUs are always discovered if `hardware` of v1beta1 is incomplete. Default: true.
+    /// Deprecated, without effect. GPUs are always discovered if `hardware` of v1beta1 is incomplete. Condition
+    /// `SpecAccepted` lists the field if it is false. Default: true.
     #[schemars(extend("default" = true))]
     pub enable_gpu_discovery: Option<bool>,
 
-    /// True creates the generated graph. With false, the graph is only written to `status.generatedDeployment`.
-    /// Default: false, unlike in v1beta1.
+    /// True creates the generated graph. With false, the graph is only written to `status.generatedDeployment`, and
+    /// this field can be set to true in state Ready. Default: false, unlike in v1beta1.
     #[schemars(extend("default" = false))]
     pub auto_apply: Option<bool>,
 
@@ -83,8 +84,9 @@ pub enum Backend {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfilingConfig {
-    /// Settings of the profiler. `sla` (latencies and lengths), `deployment.modelCache` and `planner` have fields in
-    /// v1beta1. All other keys are stored without effect, and condition `SpecAccepted` lists them.
+    /// Settings of the profiler. These keys have fields in v1beta1: `ttft`, `itl`, `isl`, `osl` and `optimizationType`
+    /// of `sla`; `pvcName`, `modelPathInPvc` and `pvcMountPath` of `deployment.modelCache`; and `planner`. All other
+    /// keys are stored without effect, and condition `SpecAccepted` lists them.
     #[serde(default)]
     #[schemars(schema_with = "schema::opaque")]
     pub config: Option<Map<String, Value>>,
@@ -93,7 +95,8 @@ pub struct ProfilingConfig {
     /// not read this file, and condition `SpecAccepted` reports that. Use `overrides.dgd` of v1beta1 instead.
     pub config_map_ref: Option<ConfigMapKey>,
 
-    /// Image of the profiling container: `image` in v1beta1.
+    /// Image of the profiling container: `image` in v1beta1. If empty, `deploymentOverrides.workersImage` is used, and
+    /// without that the operator's default.
     pub profiler_image: String,
 
     /// Name of a PersistentVolumeClaim in the namespace of the request, for all files of the profiler. If absent, only
@@ -151,14 +154,15 @@ pub struct DeploymentOverrides {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DynamoGraphDeploymentRequestStatus {
-    /// State of the request. Ready: the graph is generated or, if `autoApply` is true, it serves.
+    /// State of the request. Ready: the graph is generated or, if `autoApply` is true, it serves. Failed: condition
+    /// `Succeeded` has the reason. DeploymentDeleted: only an earlier operator wrote it; Steersman writes Failed.
     #[schemars(extend("default" = "Initializing"))]
     pub state: RequestState,
 
     /// Engine, as an earlier operator wrote it. Steersman does not set this field.
     pub backend: Option<String>,
 
-    /// The `metadata.generation` that this status is about.
+    /// The `metadata.generation` that this status is about. A rejected change of the spec does not change it.
     pub observed_generation: Option<i64>,
 
     /// Conditions, as in v1beta1.
@@ -176,7 +180,7 @@ pub struct DynamoGraphDeploymentRequestStatus {
     pub generated_deployment: Option<Map<String, Value>>,
 
     /// The graph. Steersman sets only `name`; the other fields are those of an earlier operator. Absent until the graph
-    /// is generated.
+    /// is generated, and again if it was deleted.
     pub deployment: Option<Deployment>,
 }
 

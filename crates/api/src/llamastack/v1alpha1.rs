@@ -15,7 +15,7 @@ use super::v1alpha2::rules;
 use crate::meta::schema;
 
 /// Server to run, number of replicas, and network access.
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -61,8 +61,9 @@ pub struct ServerSpec {
     pub distribution: DistributionType,
     /// Container of the server. If absent, name, port and resources have their defaults.
     pub container_spec: Option<ContainerSpec>,
-    /// Number of worker processes in each pod, at least 1. Without a CPU request, the container requests as many CPUs.
-    /// Default: 1.
+    /// Number of worker processes in each pod, at least 1. Default: 1. Without a CPU request, the container requests as
+    /// many CPUs. The start script of the operator, which runs whenever a configuration is mounted, starts the
+    /// processes of servers since 0.3; any other command has to read the variable `LLS_WORKERS`.
     #[schemars(range(min = 1))]
     pub workers: Option<i32>,
     /// Changes to the pod.
@@ -110,8 +111,9 @@ pub struct ContainerSpec {
     /// Name of the container. Default: `llama-stack`.
     #[schemars(extend("default" = "llama-stack"))]
     pub name: Option<String>,
-    /// Port that the server listens on. Default: 8321; 0 means the default. The server gets a Service only if this
-    /// field, `env`, `network` or `server.tlsConfig.caBundle` is set.
+    /// Port that the server listens on, up to 65535. Default: 8321; 0 or less means the default. Distributions whose
+    /// configuration the operator generates, such as `remote-vllm` without `userConfig`, need a port of at least 1024.
+    /// The server gets a Service only if this field, `env`, `network` or `server.tlsConfig.caBundle` is set.
     pub port: Option<i32>,
     /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory; a request of
     /// 0 means the default. If `workers` is set, limits of CPU and memory default to the requests; otherwise there are
@@ -199,7 +201,7 @@ pub struct UserConfig {
     /// Name of the ConfigMap. An empty name means that there is none.
     pub config_map_name: String,
     /// Namespace of the ConfigMap. Default: the namespace of this object. A ConfigMap of another namespace is read only
-    /// if it has the label `llamastack.io/watch: "true"` or is in the operator's namespace.
+    /// if it has the label `steersman.dev/shared-with` with the name of this namespace, or with `All`.
     pub config_map_namespace: Option<String>,
 }
 
@@ -221,7 +223,7 @@ pub struct CaBundle {
     /// Name of the ConfigMap. An empty name means that there is none.
     pub config_map_name: String,
     /// Namespace of the ConfigMap. Default: the namespace of this object. A ConfigMap of another namespace is read only
-    /// if it has the label `llamastack.io/watch: "true"` or is in the operator's namespace.
+    /// if it has the label `steersman.dev/shared-with` with the name of this namespace, or with `All`.
     pub config_map_namespace: Option<String>,
     /// Keys with certificates, at most 50. Default: `ca-bundle.crt`.
     #[schemars(length(max = 50))]
@@ -276,7 +278,8 @@ pub struct LlamaStackDistributionStatus {
     /// URL of the server inside the cluster. Absent if the server has no Service.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
-    /// URL of the server outside the cluster. Absent if the server is not exposed. Empty until an address is assigned.
+    /// URL of the server outside the cluster: the host of the Route or the address of the Ingress's load balancer.
+    /// Absent if the server is not exposed. Empty until an address is assigned, and if no router admits the Route.
     #[serde(rename = "routeURL")]
     pub route_url: Option<String>,
 }

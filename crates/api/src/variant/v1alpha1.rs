@@ -13,7 +13,7 @@ use serde_with_macros::skip_serializing_none;
 use crate::meta::schema;
 
 /// Workload to scale, its bounds, its cost and its accelerators.
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -67,7 +67,7 @@ pub struct VariantAutoscalingSpec {
     /// Name of the model as the server reports it in the label `model_name` of its metrics. Objects of one namespace
     /// with the same `modelID` are variants of one model and are decided together.
     #[serde(rename = "modelID")]
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = MAX_MODEL_ID_LENGTH))]
     pub model_id: String,
 
     /// Identifier of the variant for people and dashboards: model, accelerator and count joined by hyphens, for example
@@ -100,8 +100,8 @@ pub struct VariantAutoscalingSpec {
 
     /// Cost of one replica, as a decimal number in any currency that all variants of the model share. Of the variants
     /// of a model, the cheapest grows first and the most expensive shrinks first. The default engine starts a variant
-    /// without replicas only if no running one can grow. The token engine compares the cost per token of capacity when
-    /// it adds replicas. Default: 10.
+    /// without replicas only if no running one can grow, and does not remove the last replica of a variant. The token
+    /// engine compares the cost per token of capacity when it adds replicas. Default: 10.
     #[serde(default = "default_cost")]
     #[schemars(regex(pattern = r"^\d+(\.\d+)?$"))]
     pub variant_cost: String,
@@ -121,6 +121,9 @@ pub struct VariantAutoscalingSpec {
     #[schemars(schema_with = "first_generation")]
     pub model_profile: Option<Value>,
 }
+
+/// Most characters of `spec.modelID`, which is a label of metrics and part of every query.
+pub const MAX_MODEL_ID_LENGTH: usize = 512;
 
 const BOUNDS: &str = "!has(self.maxReplicas) || !has(self.minReplicas) || self.maxReplicas >= self.minReplicas";
 
@@ -275,7 +278,8 @@ pub struct DecisionStatus {
     pub granted: Option<i32>,
     /// Stage that determined the number: `signal` (the load asks for no change of this variant), `solver` (the load
     /// asks for another number), `limits` (a bound, the GPU limit, scale to zero or another limit applies) or `hold`
-    /// (the number stays because something is unknown or not finished yet, or because the variant has no replicas).
+    /// (the number stays because something is unknown, invalid or not finished yet, because another object decides or
+    /// the namespace is excluded, or because the variant has no replicas).
     pub decided_by: Option<String>,
     /// Workload that the number was decided for. If `spec.scaleTargetRef` refers to another workload, the number is not
     /// used.
@@ -295,7 +299,8 @@ pub struct DecisionStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 8))]
     pub limits: Vec<String>,
-    /// Missing data or an unfinished decision that keeps the number, or what blocks a scale-down or scale to zero.
+    /// Reason to keep the number: missing data, an invalid spec, an unfinished decision or another object that decides.
+    /// Also the reason that blocks a scale-down or scale to zero.
     pub hold: Option<String>,
 }
 

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Value};
+use steersman_plan::yaml::{Booleans, Budget};
 
 pub const FILE: &str = "profiler_status.yaml";
 
@@ -33,8 +34,7 @@ pub struct Status {
 
 /// None if the text is incomplete, or not YAML.
 pub fn read(text: &str) -> Option<Status> {
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let fields: Map<String, Value> = serde_saphyr::from_str_with_options(text, options).ok()?;
+    let fields: Map<String, Value> = Budget::new(Booleans::TrueAndFalse).parse(text).ok()?;
     let words = |name: &str, longest: usize| {
         let said = match fields.get(name)? {
             Value::Null => return None,
@@ -83,11 +83,11 @@ pub fn redacted(text: &str) -> String {
 }
 
 fn cut(text: &str, longest: usize) -> String {
-    const MARK: &str = " … (cut; the rest is in the profiler's log)";
+    const SUFFIX: &str = " … (cut; the rest is in the profiler's log)";
     if text.chars().count() <= longest {
         return text.to_owned();
     }
-    text.chars().take(longest.saturating_sub(MARK.chars().count())).chain(MARK.chars()).collect()
+    text.chars().take(longest.saturating_sub(SUFFIX.chars().count())).chain(SUFFIX.chars()).collect()
 }
 
 #[cfg(test)]

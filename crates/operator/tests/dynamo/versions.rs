@@ -120,10 +120,10 @@ async fn v1alpha1_replace_while_profiling_accepts_only_same_file() {
     assert!(rejection.contains("Changed fields: spec.model."), "{rejection}");
 
     profiler.report_and_wait("SelectingConfig", "Filtering results").await;
-    let marked = ns.wait_for("the accepted spec is recorded again", |request| {
+    let accepted = ns.wait_for("the accepted spec is recorded again", |request| {
         !request["metadata"]["annotations"]["steersman.dev/accepted-spec"].is_null()
     });
-    assert_eq!(condition(&marked.await, "SpecAccepted")["status"], "True");
+    assert_eq!(condition(&accepted.await, "SpecAccepted")["status"], "True");
     replace(&file).unwrap();
     profiler.succeed().await;
     ns.set_graph_state("successful", "").await;

@@ -3,10 +3,12 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::Ingress;
-use kube::api::DeleteParams;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_testkit::{PodBehaviour, wait};
 
+use crate::env;
 use crate::test_namespace::{STACK, TestNamespace, condition, find_entry, starter, vllm};
 
 fn spec_with_api_key() -> Value {
@@ -210,4 +212,51 @@ async fn edge_failed_generation_after_upgrade_keeps_server() {
     ns.wait_for_condition("ConfigGenerated", "True", "ConfigGenerationSucceeded").await;
     ns.wait_until_ready().await;
     assert_eq!((ns.server().await, ns.pod_uids().await), (before, pods));
+}
+
+/// A provider with a setting of this length, which only v1alpha2 can represent.
+fn spec_with_setting(bytes: usize) -> Value {
+    let mut provider = vllm();
+    provider["settings"] = json!({ "text": "x".repeat(bytes) });
+    starter(json!({ "providers": { "inference": provider } }))
+}
+
+const OMITTED: &str = "llamastack.io/v1alpha2-fields-omitted";
+
+#[tokio::test]
+async fn large_object_stays_readable_in_v1alpha1() {
+    let Some(ns) = TestNamespace::without_admission("large").await else { return };
+    ns.apply_stack(spec_with_setting(300_000)).await;
+    let listed = env::objects(&ns.admin, ns.name(), "v1alpha1").list(&ListParams::default()).await.unwrap();
+    assert_eq!(listed.items.len(), 1);
+    assert_eq!(listed.items[0].annotations()[OMITTED], "true");
+    assert_eq!(listed.items[0].data["spec"]["server"]["distribution"]["name"], "starter");
+}
+
+#[tokio::test]
+async fn v1alpha1_write_keeps_omitted_fields() {
+    let Some(ns) = TestNamespace::open("omitted").await else { return };
+    let message = ns.expect_rejection(spec_with_setting(300_000)).await;
+    assert!(message.contains("exceed 200000 bytes of JSON"), "{message}");
+    ns.apply_stack(spec_with_setting(50_000)).await;
+    ns.patch(json!({ "metadata": { "annotations": { "example.com/note": "x".repeat(240_000) } } })).await;
+    let older = env::objects(&ns.admin, ns.name(), "v1alpha1");
+    assert_eq!(older.get(STACK).await.unwrap().annotations()[OMITTED], "true");
+    let patch = Patch::Merge(json!({ "spec": { "replicas": 2 } }));
+    let refused = older.patch(STACK, &PatchParams::default(), &patch).await.unwrap_err().to_string();
+    assert!(refused.contains(OMITTED) && refused.contains("write it as llamastack.io/v1alpha2"), "{refused}");
+    let kept = ns.object(STACK, "v1alpha2").await;
+    assert_eq!(kept["spec"]["providers"]["inference"]["settings"]["text"].as_str().unwrap().len(), 50_000);
+}
+
+#[tokio::test]
+async fn twenty_thousand_models_are_refused() {
+    let Some(ns) = TestNamespace::open("models").await else { return };
+    let models: Vec<String> = (0..20_000).map(|place| format!("model-{place}")).collect();
+    let message = ns.expect_rejection(starter(json!({ "resources": { "models": models } }))).await;
+    assert!(
+        message.contains("spec.resources.models: it has 20000 entries, but at most 2000 are allowed"),
+        "{}",
+        &message[..message.len().min(500)]
+    );
 }

@@ -12,7 +12,7 @@ mod values;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus as PrometheusClient};
-use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
+use steersman_plan::variant::config::prometheus::{CaCertificates, PrometheusConfig as Settings};
 use steersman_plan::variant::{MetricsError, ModelMetrics, PodMetrics, TargetName};
 use steersman_reconcile::NamespacedName;
 use steersman_testkit::prometheus::ClientAuth;
@@ -52,7 +52,7 @@ impl TestEnv {
     pub fn settings(&self) -> Settings {
         Settings {
             base_url: self.prometheus.url(),
-            ca_cert_path: Some(self.prometheus.file("ca.pem")),
+            ca: Some(CaCertificates::File(self.prometheus.file("ca.pem"))),
             ..Settings::default()
         }
     }

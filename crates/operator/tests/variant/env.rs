@@ -1,5 +1,6 @@
 //! The cluster of these tests, with a Prometheus and an operator that reconciles the fleet every second.
 
+use std::fs;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -7,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Client;
 use kube::api::{Api, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use steersman::installation;
 use steersman_api::Family;
 use steersman_testkit::prometheus::{ClientAuth, PrometheusServer};
 use steersman_testkit::{Cluster, Gpu, NodePool, apply, object, wait};
@@ -19,9 +21,6 @@ use crate::test_namespace::spec;
 pub const MAIN_CONFIG_MAP: &str = "workload-variant-autoscaler-variantautoscaling-config";
 pub const SCALE_TO_ZERO_CONFIG_MAP: &str = "model-scale-to-zero-config";
 pub const SATURATION_CONFIG_MAP: &str = "workload-variant-autoscaler-saturation-scaling-config";
-
-/// Namespace of the settings of the Go operator, which Steersman still reads.
-const GO_OPERATOR_NAMESPACE: &str = "workload-variant-autoscaler-system";
 
 /// Namespace and name of an object that cannot be decoded.
 pub const INVALID_OBJECT: (&str, &str) = ("of-another-time", "unreadable");
@@ -60,9 +59,7 @@ async fn start() -> Result<Option<shared_env::TestEnv>> {
 async fn add_prometheus(shared: &'static shared_env::TestEnv) -> Result<FleetEnv> {
     let prometheus = PrometheusServer::start(ClientAuth::NotRequired).await?.context("Prometheus is not built")?;
     let admin = shared.cluster.admin().await?;
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": GO_OPERATOR_NAMESPACE } });
-    apply::apply_manifests(&admin, None, &namespace.to_string()).await?;
-    apply_settings(&admin, GO_OPERATOR_NAMESPACE, &prometheus).await?;
+    apply_settings(&admin, installation::NAMESPACE, &prometheus).await?;
     store_invalid_object(&admin).await?;
     let (prometheus, probe) = (Arc::new(Mutex::new(prometheus)), OperatorProbe::new(&shared.operator));
     Ok(FleetEnv { cluster: &shared.cluster, prometheus, probe })
@@ -107,7 +104,7 @@ pub async fn apply_settings(admin: &Client, namespace: &str, prometheus: &Promet
     let data = json!({
         "GLOBAL_OPT_INTERVAL": "1s",
         "PROMETHEUS_BASE_URL": prometheus.url(),
-        "PROMETHEUS_CA_CERT_PATH": prometheus.file("ca.pem"),
+        "PROMETHEUS_CA_CERT": fs::read_to_string(prometheus.file("ca.pem"))?,
     });
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": MAIN_CONFIG_MAP }, "data": data });
     apply::apply_manifests(admin, Some(namespace), &map.to_string()).await?;

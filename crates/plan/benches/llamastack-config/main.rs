@@ -10,11 +10,14 @@ use std::time::Duration;
 use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_plan::llamastack::config::{Input, Merge, base, generate};
+use steersman_plan::llamastack::config::{Input, MAX_RESOURCES, Merge, base, generate};
 use steersman_testkit::measure::{Measurement, format_duration, measure, table};
 
 /// NFR-002: a configuration is generated within five seconds.
 const MAX_GENERATION_TIME: Duration = Duration::from_secs(5);
+
+/// A list of ten times the length may take this many times as long. Quadratic code takes a hundred times.
+const MAX_RATIO: u32 = 30;
 
 const MINIMAL_MANIFEST: &str = include_str!("minimal.yaml");
 const TYPICAL_MANIFEST: &str = include_str!("typical.yaml");
@@ -29,6 +32,8 @@ fn main() -> ExitCode {
         measure_generation("generate minimal", MINIMAL_MANIFEST, millis(1)),
         measure_generation("generate typical", TYPICAL_MANIFEST, millis(1)),
         measure_generation("generate stress", STRESS_MANIFEST, millis(5)),
+        measure_generation(SHORT_LIST, &manifest_with_models(MAX_RESOURCES / 10), millis(5)),
+        measure_generation(LONG_LIST, &manifest_with_models(MAX_RESOURCES), millis(50)),
         measure_conversion(
             "convert to v1alpha2",
             "a v1alpha1 object with every field",
@@ -52,6 +57,11 @@ fn main() -> ExitCode {
         ),
     ];
     println!("{}", table(&rows));
+    let median = |case: &str| rows.iter().find(|row| row.case == case).unwrap().median;
+    if median(LONG_LIST) > median(SHORT_LIST) * MAX_RATIO {
+        eprintln!("{LONG_LIST} takes more than {MAX_RATIO} times as long as {SHORT_LIST}: the cost is not linear");
+        return ExitCode::FAILURE;
+    }
     match rows.iter().find(|row| row.p99 > MAX_GENERATION_TIME) {
         Some(row) => {
             eprintln!(
@@ -64,6 +74,14 @@ fn main() -> ExitCode {
         }
         None => ExitCode::SUCCESS,
     }
+}
+
+const SHORT_LIST: &str = "generate few models";
+const LONG_LIST: &str = "generate most models";
+
+fn manifest_with_models(count: usize) -> String {
+    let models: Vec<String> = (0..count).map(|place| format!("model-{place}")).collect();
+    format!("spec: {{distribution: {{name: starter}}, resources: {{models: [{}]}}}}", models.join(", "))
 }
 
 fn parse_manifest(text: &str) -> Value {

@@ -6,9 +6,10 @@ use steersman_api::dynamo::v1beta1::{Phase, ReportedProblem};
 use steersman_reconcile::{FieldError, FieldNames, Finding, Severity};
 
 use super::request::{self, Acceptance, AlphaFields};
-use super::snapshot::Snapshot;
+use super::snapshot::{ObservedObject, Snapshot};
 use super::validate::{remarks, rules};
 use super::{graph, hardware, names, reported};
+use crate::yaml::Limit;
 
 /// Why profiling cannot begin.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +76,7 @@ pub fn remarks(snapshot: &Snapshot) -> Vec<Finding> {
     let version = rules::no_version(&snapshot.object.spec, default).map(|error| stored(&error, Severity::Warning));
     let mut found: Vec<Finding> = [changed(snapshot), version].into_iter().flatten().collect();
     found.extend(remarks::remarks(&snapshot.object).iter().map(|remark| stored(remark, Severity::Warning)));
+    found.extend(large_annotations(&snapshot.object));
     found.extend(no_token(snapshot));
     // The sort is stable: within one severity the order of the rules stays.
     found.sort_by_key(|finding| finding.severity);
@@ -198,6 +200,24 @@ fn changed(snapshot: &Snapshot) -> Option<Finding> {
              back.",
         )
     })
+}
+
+/// Annotations that are not used because they exceed the limits of tenants' YAML.
+fn large_annotations(object: &ObservedObject) -> impl Iterator<Item = Finding> {
+    let finding = |(annotation, limit, effect): (&str, Option<Limit>, &str)| {
+        limit.map(|limit| {
+            Finding::warning(
+                "AnnotationTooLarge",
+                format!("Annotation {annotation} has {limit}, so that {effect}."),
+                format!("Shorten metadata.annotations[{annotation}], or remove it."),
+            )
+        })
+    };
+    let all = [
+        (names::ADDITIONAL, graph::additional_limit(object), "none of its ConfigMaps is written"),
+        (names::GENERATED_GRAPH, graph::manifest_limit(object), "no graph is created from it"),
+    ];
+    all.into_iter().filter_map(finding)
 }
 
 /// The Job starts without the Secret, and can download only models that need no token. The profiler's graphs load it

@@ -19,7 +19,7 @@ pub const LABEL_PROFILED: &str = "steersman.dev/profiled-request";
 pub const GENERATED_GRAPH: &str = "nvidia.com/generated-dgd-spec";
 /// Annotation with the ConfigMaps that were generated with the graph, as YAML documents. Other kinds are skipped.
 pub const ADDITIONAL: &str = "dgdr.nvidia.com/additional-resources";
-/// Annotation of Job and request with the mark of the spec that profiling began with.
+/// Annotation of Job and request with a hash of the spec that profiling began with.
 pub const ACCEPTED_SPEC: &str = "steersman.dev/accepted-spec";
 /// Annotation of a graph with the UID of its request: labels have a name only, and names are reused.
 pub const REQUEST_UID: &str = "steersman.dev/request-uid";

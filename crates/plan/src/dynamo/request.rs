@@ -232,19 +232,19 @@ fn untyped(node: &Value, path: &str, found: &mut Vec<String>) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acceptance {
     Accepted,
-    /// The request has no mark, or one from before a permitted change. Holds the new mark.
-    Marked(String),
-    /// A fixed field was changed. A change back is accepted, because the mark is derived from the spec.
+    /// The annotation `steersman.dev/accepted-spec` is absent, or from before a permitted change. Holds its new value.
+    NewHash(String),
+    /// A fixed field was changed. Changing it back is accepted, because the hash is then the stored one again.
     Changed,
 }
 
 pub fn acceptance(object: &ObservedObject) -> Acceptance {
-    let now = spec_mark(&object.spec);
-    let Some(known) = object.annotations.get(ACCEPTED_SPEC) else { return Acceptance::Marked(now) };
+    let now = spec_hash(&object.spec);
+    let Some(known) = object.annotations.get(ACCEPTED_SPEC) else { return Acceptance::NewHash(now) };
     if *known == now {
         return Acceptance::Accepted;
     }
-    let rest = |mark: &str| mark.split_once(' ').map(|(rest, _)| rest.to_owned());
+    let without_version = |hash: &str| hash.split_once(' ').map(|(fields, _)| fields.to_owned());
     // Without automatic deployment, the version may be set until the graph is created, and deployment may be enabled in
     // Ready; admission enforces this order.
     let open = match phase(object) {
@@ -252,11 +252,12 @@ pub fn acceptance(object: &ObservedObject) -> Acceptance {
         Some(Phase::Profiling) => !auto_apply(object),
         _ => false,
     };
-    if open && rest(known) == rest(&now) { Acceptance::Marked(now) } else { Acceptance::Changed }
+    if open && without_version(known) == without_version(&now) { Acceptance::NewHash(now) } else { Acceptance::Changed }
 }
 
-/// Hash of the fields that determine the profiling, then the version.
-pub fn spec_mark(spec: &DynamoGraphDeploymentRequestSpec) -> String {
+/// Value of the annotation `steersman.dev/accepted-spec`: a hash of the fields that determine the profiling, a space, and
+/// `runtimeVersionOverride`, which may be changed for longer.
+pub fn spec_hash(spec: &DynamoGraphDeploymentRequestSpec) -> String {
     let mut rest = json!(spec);
     if let Value::Object(fields) = &mut rest {
         // A section without fields means nothing, and API versions differ in whether they write it.

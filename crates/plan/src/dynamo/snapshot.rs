@@ -65,7 +65,7 @@ pub struct ObservedObject {
     pub finalizers: Vec<String>,
     pub annotations: BTreeMap<String, String>,
     pub spec: DynamoGraphDeploymentRequestSpec,
-    /// As stored.
+    /// The stored status.
     pub status: Option<DynamoGraphDeploymentRequestStatus>,
 }
 
@@ -74,8 +74,8 @@ pub struct ObservedJob {
     pub uid: String,
     /// The UID of its controller.
     pub owner: Option<String>,
-    /// Mark of the spec that the Job was made from. None: made by an earlier operator.
-    pub mark: Option<String>,
+    /// Annotation with the hash of the spec that the Job was made from. None: an earlier operator created the Job.
+    pub accepted_spec: Option<String>,
     /// The value of the retry annotation that the Job was made for.
     pub retry: Option<String>,
     pub state: JobState,

@@ -24,9 +24,7 @@ pub use build::ANY_USER_ROLE;
 pub use build::ca::CLUSTER_BUNDLE as CLUSTER_CA_BUNDLE;
 pub use build::configmap::{RETAINED as RETAINED_CONFIG_MAPS, mounted as mounted_config_maps};
 pub use build::network::Route;
-pub use operator_config::{
-    ConfigFault, DefaultPolicy, GO_OPERATOR_NAMESPACE, Images, NAME as OPERATOR_CONFIG, OperatorConfig,
-};
+pub use operator_config::{ConfigFault, DefaultPolicy, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
 pub use plan::{CONFIG_KEY, LabelsWanted, Plan, findings_of, labels_wanted, plan, referred};
 pub use resolution::Resolution;
 pub use snapshot::{

@@ -12,11 +12,10 @@ use super::config::base;
 use super::fields;
 use super::snapshot::{ObservedObject, Settings};
 use crate::oci::ImageReference;
+use crate::yaml::{Budget, YamlError};
 
 /// The name that the Go operator uses, so that its ConfigMap works unchanged.
 pub const NAME: &str = "llama-stack-operator-config";
-/// The Go operator's default namespace.
-pub const GO_OPERATOR_NAMESPACE: &str = "llama-stack-k8s-operator-system";
 
 const IMAGES: &str = "image-overrides";
 const FLAGS: &str = "featureFlags";
@@ -74,7 +73,8 @@ impl OperatorConfig {
     /// `before` is the last state. None: nothing was read since the operator started.
     pub fn read(place: &str, data: &BTreeMap<String, String>, before: Option<&Self>) -> Self {
         let mut config = Self { place: place.to_owned(), ..Self::default() };
-        match parse::<BTreeMap<String, Value>>(data.get(IMAGES)) {
+        let mut budget = Budget::default();
+        match parse::<BTreeMap<String, Value>>(&mut budget, data.get(IMAGES)) {
             Ok(given) => config.images = Images::Known(config.images(given)),
             Err(at) => {
                 config.images = before.map_or(Images::Unknown, |before| before.images.clone());
@@ -87,7 +87,7 @@ impl OperatorConfig {
                 ));
             }
         }
-        match parse::<Flags>(data.get(FLAGS)) {
+        match parse::<Flags>(&mut budget, data.get(FLAGS)) {
             Ok(flags) => {
                 let on = flags.enable_network_policy.and_then(|flag| flag.enabled).unwrap_or_default();
                 config.policy = if on { DefaultPolicy::On } else { DefaultPolicy::Off };
@@ -189,11 +189,12 @@ struct Flag {
     enabled: Option<bool>,
 }
 
-/// A missing or blank key yields the default. The error names the position and quotes nothing of the text.
-fn parse<T: DeserializeOwned + Default>(text: Option<&String>) -> Result<T, String> {
+/// A missing or blank key yields the default. The error names the limit or the position and quotes nothing of the text.
+fn parse<T: DeserializeOwned + Default>(budget: &mut Budget, text: Option<&String>) -> Result<T, String> {
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return Ok(T::default()) };
-    serde_saphyr::from_str::<Option<T>>(text).map(Option::unwrap_or_default).map_err(|error| match error.location() {
-        Some(at) => format!(" (line {}, column {})", at.line(), at.column()),
-        None => String::new(),
+    budget.parse::<Option<T>>(text).map(Option::unwrap_or_default).map_err(|error| match error {
+        YamlError::Limit(limit) => format!(" ({limit})"),
+        YamlError::Invalid { location: Some((line, column)), .. } => format!(" (line {line}, column {column})"),
+        YamlError::Invalid { location: None, .. } => String::new(),
     })
 }

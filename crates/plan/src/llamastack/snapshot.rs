@@ -49,7 +49,7 @@ pub struct Snapshot {
 pub struct Settings {
     pub operator_version: String,
     pub distributions: BTreeMap<String, String>,
-    /// Image of the init containers. None: unknown.
+    /// Image of the operator, which the init containers use. None: unknown.
     pub operator_image: Option<String>,
     /// Namespace of the operator. None: unknown.
     pub operator_namespace: Option<String>,

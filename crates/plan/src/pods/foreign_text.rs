@@ -24,7 +24,7 @@ fn is_about_claim(unscheduled: &str) -> bool {
     unscheduled.to_lowercase().contains("persistentvolumeclaim")
 }
 
-/// What no node offers, without numbers of nodes, which change as nodes come and go.
+/// The reasons why no node fits the pod. Numbers of nodes are removed, because they change as nodes come and go.
 pub(super) fn scheduling_cause(message: &str) -> String {
     let now = message.split(" preemption:").next().unwrap_or_default();
     let Some((_, lacks)) = now.split_once("nodes are available: ") else { return steady(now) };

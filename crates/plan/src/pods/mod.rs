@@ -27,15 +27,16 @@ pub struct ObservedPod {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedContainer {
     pub name: String,
-    /// As in the spec: the status may name the same image in another way.
+    /// Image in the spec of the pod. The status may name the same image differently.
     pub image: String,
     pub init: bool,
-    /// Whether it serves or, as an init container, has succeeded. Always false in the records of dynamo, which ignores it.
+    /// Whether the container is ready or, as an init container, has succeeded. Always false in snapshots of the family `dgdr`,
+    /// which does not use it.
     pub ready: bool,
     pub waiting: Option<Waiting>,
-    /// The current state, not that of an earlier run.
+    /// `state.terminated`: set if the container has ended and was not restarted.
     pub terminated: Option<Terminated>,
-    /// The end of the run before the current state.
+    /// `lastState.terminated`: the end of the previous run, if the container was restarted.
     pub last_terminated: Option<Terminated>,
 }
 
@@ -90,7 +91,7 @@ impl StartupProblem {
         matches!(self, Self::Container { cause: ContainerCause::Waiting(found, _), .. } if *found == kind)
     }
 
-    /// The same problem in words that do not change for as long as it lasts: without counts, times and ids.
+    /// Removes counts, times and ids from the texts, so that they do not change while the problem lasts.
     pub fn steady(mut self) -> Self {
         match &mut self {
             Self::Unschedulable { message, .. } => *message = scheduling_cause(message),

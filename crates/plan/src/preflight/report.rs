@@ -13,7 +13,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     #[serde(rename = "seen")]
     pub snapshot: ClusterSnapshot,
-    /// The same facts for people, left out of the data.
+    /// The report as text. The JSON output does not contain it.
     #[serde(skip)]
     pub lines: Vec<String>,
 }

@@ -61,6 +61,7 @@ factor_codes! {
     MetricsStale,
     MinReplicas,
     ModelIDEmpty,
+    ModelIDTooLong,
     ModelNotQueried,
     MorePodsThanReplicas,
     NamespaceExcluded,

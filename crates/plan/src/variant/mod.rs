@@ -25,7 +25,7 @@ pub use decision_trace::{DecidedBy, DecisionTrace};
 pub use events::{Hint, HintKind, event, hints, is_suppressed};
 pub use excluded::excluded_status;
 pub use factor::{Explanation, Factor, FactorCode, FactorSubject, Stage};
-pub use plan::{Decision, DecisionKind, FleetPlan, MetricsState, plan};
+pub use plan::{Decision, DecisionKind, FleetPlan, MetricsState, has_model, plan};
 pub use snapshot::{FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, Settings};
 pub use status::status;
 pub use target::TargetName;

@@ -14,7 +14,7 @@ use crate::file::load_vectors;
 fn config_with_map(name: &str, data: &[(&str, &str)]) -> ConfigSources {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     ConfigSources {
-        namespaces: vec!["system".into()],
+        namespace: "system".into(),
         maps: BTreeMap::from([(("system".to_owned(), name.to_owned()), data)]),
         ..ConfigSources::default()
     }

@@ -24,17 +24,17 @@ pub(super) async fn take_over(
     wanted: &DynamicObject,
     live: &DynamicObject,
 ) -> Result<DynamicObject, CallError> {
-    let mark = wanted.labels().get(ADOPTED_LABEL);
-    let Some(mark) = mark.filter(|mark| live.labels().get(ADOPTED_LABEL) != Some(mark)) else {
+    let label = wanted.labels().get(ADOPTED_LABEL);
+    let Some(label) = label.filter(|label| live.labels().get(ADOPTED_LABEL) != Some(label)) else {
         return fold(server, manager, owner, kind, live).await;
     };
     let api: Api<DynamicObject> =
         Api::namespaced_with(server.client.clone(), &owner.namespace, &ApiResource::from_gvk(kind));
-    let metadata = json!({ "resourceVersion": live.metadata.resource_version, "labels": { ADOPTED_LABEL: mark } });
+    let metadata = json!({ "resourceVersion": live.metadata.resource_version, "labels": { ADOPTED_LABEL: label } });
     let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(json!({ "metadata": metadata }));
-    let marked = server.call(api.patch(&live.name_any(), &params, &patch)).await?;
-    fold(server, manager, owner, kind, &marked).await
+    let labelled = server.call(api.patch(&live.name_any(), &params, &patch)).await?;
+    fold(server, manager, owner, kind, &labelled).await
 }
 
 /// Moves the `managedFields` entries of the earlier operator into ours with one patch, so that the fields always have
@@ -101,7 +101,7 @@ fn patch(manager: &str, api_version: &str, legacy: &Legacy, live: &DynamicObject
     ])
 }
 
-/// Ours, whether applied or, like the mark, merely written.
+/// Whether the entry has fields that `manager` applied, or wrote with another patch, as the label of the adoption.
 fn is_by(entry: &ManagedFieldsEntry, manager: &str) -> bool {
     entry.manager.as_deref() == Some(manager) && entry.subresource.as_deref().unwrap_or_default().is_empty()
 }

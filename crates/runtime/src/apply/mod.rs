@@ -203,7 +203,7 @@ impl Applier<'_> {
         let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
         match self.server.call(api.create(&params, wanted)).await {
             Ok(created) => Ok(Some(created)),
-            // A quota that changes at the same moment is a 409 as well.
+            // The reason is checked, because a conflict on a ResourceQuota is a 409, too.
             Err(CallError::Answered { code: 409, reason, .. }) if reason == reason::ALREADY_EXISTS => Ok(None),
             Err(error) => Err(failed(self.owner, wanted, error)),
         }

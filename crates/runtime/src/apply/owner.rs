@@ -16,16 +16,16 @@ pub struct Owner {
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    /// The marks of an earlier operator, if children of one may exist.
+    /// The earlier operator that may have created some of the children.
     pub legacy: Option<Legacy>,
 }
 
-/// The marks that an earlier operator leaves on its objects.
+/// An earlier operator, as its label and field managers identify it on its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Legacy {
     /// The value of `app.kubernetes.io/managed-by`.
     pub managed_by: String,
-    /// Its field managers. The fields of these are taken over.
+    /// Field managers of the earlier operator. Steersman takes over their fields.
     pub managers: Vec<String>,
 }
 

@@ -79,7 +79,7 @@ pub(super) fn check(
             let controller = format!("{} {}/{}", reference.kind, owner.namespace, reference.name);
             return Err(OwnershipConflict::Controlled { controller, owner: owner.id().to_string() });
         }
-        None if legacy.is_some_and(|legacy| is_marked(live, legacy)) && same_selector(wanted, live) => {}
+        None if legacy.is_some_and(|legacy| has_legacy_label(live, legacy)) && same_selector(wanted, live) => {}
         // We applied this object, and it has no controller: the reference was removed, or the object was restored from
         // a backup.
         None if is_managed_by(live, manager) => {}
@@ -98,7 +98,7 @@ pub(super) fn check(
     }
 }
 
-/// The same for an object that no owner controls: it is ours by what we wrote of it before, or by its labels.
+/// Checks an object that is written for the owner, but not controlled by it. It is ours if we wrote it before, or by its labels.
 pub(super) fn check_unowned(
     owner: &Owner,
     manager: &str,
@@ -158,7 +158,7 @@ pub(super) fn is_ours(entry: &ManagedFieldsEntry, manager: &str) -> bool {
         && entry.subresource.as_deref().unwrap_or_default().is_empty()
 }
 
-fn is_marked(live: &DynamicObject, legacy: &Legacy) -> bool {
+fn has_legacy_label(live: &DynamicObject, legacy: &Legacy) -> bool {
     live.labels().get(MANAGED_BY) == Some(&legacy.managed_by)
 }
 
@@ -237,9 +237,9 @@ mod tests {
     #[test]
     fn uncontrolled_child_needs_legacy_or_own_mark() {
         assert!(checked(json!({}), "llama-stack").unwrap_err().contains("was not created for"));
-        let marked = json!({ "labels": { MANAGED_BY: "llama-stack-operator" } });
-        assert_eq!(checked(marked.clone(), "llama-stack"), Ok(Claim::Ours));
-        assert!(checked(marked, "somebody-else").is_err(), "the label alone is not enough");
+        let labelled = json!({ "labels": { MANAGED_BY: "llama-stack-operator" } });
+        assert_eq!(checked(labelled.clone(), "llama-stack"), Ok(Claim::Ours));
+        assert!(checked(labelled, "somebody-else").is_err(), "the label alone is not enough");
         let foreign = json!({ "labels": { MANAGED_BY: "Helm" } });
         assert!(checked(foreign, "llama-stack").is_err());
         let restored = json!({ "managedFields": [entry(OURS, "Apply", "")] });

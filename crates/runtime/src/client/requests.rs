@@ -8,7 +8,7 @@ use kube::client::Body;
 
 use crate::telemetry::metrics::Metrics;
 
-/// The same client, counted.
+/// Wraps the client, so that the metrics count its requests.
 pub fn counted(client: &Client, metrics: Arc<Metrics>) -> Client {
     let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
     let send = tower::service_fn(move |request: Request<Body>| {

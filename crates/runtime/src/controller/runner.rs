@@ -23,7 +23,7 @@ use crate::backoff::backoff;
 use crate::client::Server;
 use crate::store::cache::Touched;
 use crate::store::watching::Watching;
-use crate::store::{Scope, served};
+use crate::store::{SMALL_PAGE, Scope, served};
 use crate::telemetry::metrics::{Metrics, ReconcileResult};
 
 /// A burst of changes to one object and its children causes one reconcile. Our own writes come back as such a burst.
@@ -84,7 +84,8 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let resource = controller.api_resource();
     let writer = reflector::store::Writer::new(resource.clone());
     let store: Store<DynamicObject> = writer.as_reader();
-    let changes = watcher(scope.api(&server, &resource), watcher::Config::default()).default_backoff();
+    let changes =
+        watcher(scope.api(&server, &resource), watcher::Config::default().page_size(SMALL_PAGE)).default_backoff();
     // managedFields of the user's object are not used here, and are half of its size.
     let changes = changes.modify(|object: &mut DynamicObject| object.metadata.managed_fields = None).reflect(writer);
     let own = own_changes(changes, resource.clone());

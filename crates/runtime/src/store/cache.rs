@@ -20,6 +20,9 @@ use super::scope::Scope;
 use crate::apply::{Live, controller};
 use crate::client::{CallError, Server};
 
+/// Largest text of a child that is kept. A larger one is read from the API server when a reconcile needs it.
+const MAX_TEXT_BYTES: usize = 256 << 10;
+
 /// A kind of children, and the label selector of its watch.
 #[derive(Clone, Debug)]
 pub struct Watched {
@@ -68,7 +71,7 @@ struct Child {
     /// Whether it is the response to one of our own writes. The event of the watch that follows is a change: it triggers the
     /// reconcile that sees the result of the write.
     is_response: bool,
-    /// `None` if the store has no room for it.
+    /// `None` if no object needs it, if it is too long, or if the store has no room for it.
     text: Option<Arc<[u8]>>,
 }
 
@@ -222,13 +225,16 @@ impl Watched {
             kind: reference.kind.clone(),
             name: reference.name.clone(),
         });
+        let named = self.naming.and_then(|naming| object.labels().get(naming.label).cloned());
+        // Everyone may set the label of the watch. Without an object that it concerns, nobody reads the text.
+        let is_needed = controller.is_some() || named.is_some() || self.naming.is_none();
         Child {
             name: object.name_any().into(),
             revision: Revision::of(object),
             controller,
-            named: self.naming.and_then(|naming| object.labels().get(naming.label).cloned()),
+            named,
             is_response: false,
-            text: Some(text),
+            text: Some(text).filter(|text| is_needed && text.len() <= MAX_TEXT_BYTES),
         }
     }
 }

@@ -10,5 +10,5 @@ pub mod served;
 pub mod watching;
 
 pub use optional::while_served;
-pub use records::{Change, Record, Revision, SMALL_PAGE, Store, SyncState};
+pub use records::{Change, PAGE, Record, Revision, SMALL_PAGE, Store, SyncState};
 pub use scope::Scope;

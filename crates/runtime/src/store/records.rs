@@ -20,11 +20,14 @@ use tokio::sync::watch::Sender;
 use super::watching::Watching;
 use crate::client::{self, CallError, Server};
 
-/// Objects per page of a list of objects that may be large: a page is held in memory as a whole.
-pub const SMALL_PAGE: u32 = 100;
+/// Objects per page of a list. A page is held in memory as a whole.
+pub const PAGE: u32 = 100;
+
+/// The same for objects that may have 1 MiB each, such as ConfigMaps and users' objects.
+pub const SMALL_PAGE: u32 = 25;
 
 /// Most bytes of the records of one namespace in one store, so that no tenant can fill the memory of the operator.
-const MAX_NAMESPACE_BYTES: usize = 16 << 20;
+const MAX_NAMESPACE_BYTES: usize = 8 << 20;
 
 /// Most bytes of all records of one store.
 const MAX_BYTES: usize = 256 << 20;
@@ -167,16 +170,17 @@ struct Records<R> {
     deleted: Deleted,
 }
 
-/// A list in progress. The bounds of the store hold for it, too.
+/// A list in progress. The size limits of the store apply to it, too.
 struct Incoming<R> {
     objects: Vec<(NamespacedName, R)>,
     bytes: usize,
     bytes_by_namespace: BTreeMap<String, usize>,
-    /// Objects that we wrote since the list began. The list may have older versions of them.
+    /// Objects that we wrote since the list began. The list may have older versions of them, which must not replace the
+    /// records.
     written: BTreeSet<NamespacedName>,
 }
 
-/// The records of one namespace. Names are not held twice: there may be a hundred thousand.
+/// The records of one namespace. The indexes share the names, because there may be a hundred thousand.
 struct Namespace<R> {
     by_name: BTreeMap<Arc<str>, R>,
     /// The names of the records of each owner.
@@ -227,7 +231,8 @@ impl<R: Record> Store<R> {
         Self { first_list_changes: true, ..Self::default() }
     }
 
-    /// Follows the objects for as long as it is polled. An object without a `record` is ignored.
+    /// Watches the objects, for as long as the future is polled. `record` extracts the record of an object; objects for
+    /// which it returns None are not stored. `changed` is called after each change of a record.
     pub async fn follow<K>(
         &self,
         api: Api<K>,

@@ -21,7 +21,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Optional {
     pub group: &'static str,
     pub version: &'static str,
-    /// Its CRD, if it has one: OpenShift serves some APIs by API servers of their own.
+    /// Name of the CRD. OpenShift may serve the API without this CRD, by an API server of its own.
     pub crd: &'static str,
 }
 

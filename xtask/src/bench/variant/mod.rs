@@ -6,6 +6,7 @@
 mod fleet;
 mod row;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -197,7 +198,7 @@ async fn create_settings(client: &Client, prometheus: &PrometheusServer) -> Resu
         "data": {
             "GLOBAL_OPT_INTERVAL": "10m",
             "PROMETHEUS_BASE_URL": prometheus.url(),
-            "PROMETHEUS_CA_CERT_PATH": prometheus.file("ca.pem"),
+            "PROMETHEUS_CA_CERT": fs::read_to_string(prometheus.file("ca.pem"))?,
         },
     });
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), installation::NAMESPACE);

@@ -16,11 +16,11 @@ pub use status::{
 };
 
 /// Model to serve, hardware, load and latency targets. Only `model` is required. The spec cannot be changed once
-/// profiling has begun, with one exception: while `autoApply` is false, `runtimeVersionOverride` can be changed until
-/// the graph is created, and `autoApply` can be set to true in phase Ready.
+/// profiling has begun, except while `autoApply` is false: `runtimeVersionOverride` can then be changed until the graph
+/// is created, and `autoApply` can be set to true in phase Ready.
 #[skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[kube(
     group = "nvidia.com",
     version = "v1beta1",
@@ -55,8 +55,9 @@ pub struct DynamoGraphDeploymentRequestSpec {
     #[schemars(extend("default" = "auto"))]
     pub backend: Option<Backend>,
 
-    /// Image of the profiling container, for example `nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0`. If absent, the
-    /// operator's default is used; admission writes it here when the request is created. If the tag is not a version,
+    /// Image of the profiling container, for example `nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0`. The profiler
+    /// gives the components of the graph images of the same registry and tag. If absent, the operator's default is
+    /// used; admission writes it here when the request is created. If the tag is not a version,
     /// `runtimeVersionOverride` is required.
     pub image: Option<String>,
 
@@ -84,8 +85,9 @@ pub struct DynamoGraphDeploymentRequestSpec {
     /// Optional features of the generated graph: a planner, and simulated workers.
     pub features: Option<Features>,
 
-    /// Search depth of profiling. `rapid` estimates the performance of configurations. `thorough` measures them, takes
-    /// much longer, and requires a `backend` other than `auto`. Default: `rapid`.
+    /// Search depth of profiling. `rapid` estimates the performance of configurations. `thorough` deploys and measures
+    /// them, takes much longer, and requires GPUs, an operator that runs graphs, and a `backend` other than `auto`.
+    /// Default: `rapid`.
     #[schemars(extend("default" = "rapid"))]
     pub search_strategy: Option<SearchStrategy>,
 
@@ -141,19 +143,19 @@ pub struct Hardware {
     pub vram_mb: Option<Number>,
 
     /// Largest number of GPUs that the generated graph may use. If absent, it is the number of GPUs on the discovered
-    /// node with the most, times the number of nodes with this type of GPU, at most 32. A value in the spec is not
-    /// limited to 32.
+    /// node with the most, times the number of nodes with this type of GPU, at most 32. This is too high if some of
+    /// these nodes have fewer GPUs. A value in the spec is not limited to 32.
     pub total_gpus: Option<i32>,
 
-    /// Number of GPUs per node. If absent, it is that of the discovered node with the most GPUs.
+    /// Number of GPUs per node, above 0. If absent, it is that of the discovered node with the most GPUs.
     pub num_gpus_per_node: Option<i32>,
 
     /// Interconnect of the GPUs within a node. Discovery by DCGM exporters writes `nvlink` or `pcie`; other discovery
     /// leaves it absent. The value is passed to the profiler and configures nothing.
     pub interconnect: Option<String>,
 
-    /// Whether the nodes have RDMA. Discovery writes true or false; absent means unknown. The value is passed to the
-    /// profiler and configures nothing.
+    /// Whether the nodes have RDMA. Discovery writes true or false, and leaves it absent if it cannot read nodes. The
+    /// value is passed to the profiler and configures nothing.
     pub rdma: Option<bool>,
 }
 
@@ -217,14 +219,14 @@ pub struct WorkloadSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sla {
-    /// Time to the first token, in milliseconds. Default of the profiler without `e2eLatency`: 2000.
+    /// Time to the first token, in milliseconds, above 0. Default of the profiler without `e2eLatency`: 2000.
     pub ttft: Option<Number>,
 
-    /// Time between two tokens, in milliseconds. Default of the profiler without `e2eLatency`: 30.
+    /// Time between two tokens, in milliseconds, above 0. Default of the profiler without `e2eLatency`: 30.
     pub itl: Option<Number>,
 
-    /// Time for the whole response, in milliseconds. It excludes `ttft` and `itl`: the profiler fails if they are set
-    /// as well.
+    /// Time for the whole response, in milliseconds, above 0. It excludes `ttft` and `itl`: the profiler fails if one
+    /// of them is set as well.
     pub e2e_latency: Option<Number>,
 
     /// Goal of the optimization. The value is passed to the profiler, which does not use it yet; `SpecAccepted` reports
@@ -244,8 +246,9 @@ pub enum OptimizationType {
 #[serde(rename_all = "camelCase", default)]
 pub struct Overrides {
     /// Fields of the profiling Job to change. Of the Job: deadline, retries, time to live, completions, parallelism and
-    /// suspend. Of its pods: labels, annotations, placement, priority, account, DNS, volumes, init containers, pull
-    /// Secrets, security and grace period. Of container `profiler`: image, resources, security, environment and mounts.
+    /// suspend. Of its pods: labels, annotations, placement, priority, account and its token, runtime class, DNS,
+    /// volumes, init containers, pull Secrets, security and grace period. Of container `profiler`: image, resources,
+    /// security, environment and mounts.
     /// Of container `output-copier`: resources. All other fields are ignored, and `SpecAccepted` lists them.
     /// `template.spec.containers` is required and may be empty.
     // A map, because Kubernetes' Rust types drop fields that they do not know and turn `cpu: 2` into `cpu: "2"`.
@@ -264,7 +267,8 @@ pub struct Overrides {
 #[serde(rename_all = "camelCase", default)]
 pub struct Features {
     /// Settings of Dynamo's planner, which scales the running graph. They are passed unchanged to the profiler, which
-    /// validates them when it starts and fails if they are invalid. If absent, the graph has no planner.
+    /// validates them when it starts and fails if they are invalid. If absent, or if they disable both throughput and
+    /// load scaling, the graph has no planner.
     #[schemars(schema_with = "schema::opaque")]
     pub planner: Option<Map<String, Value>>,
 

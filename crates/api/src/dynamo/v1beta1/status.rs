@@ -38,7 +38,8 @@ pub struct DynamoGraphDeploymentRequestStatus {
     /// Result of profiling. Absent until profiling has succeeded.
     pub profiling_results: Option<ProfilingResults>,
 
-    /// Replicas of the graph. Absent if the graph does not exist.
+    /// Replicas of the graph. Absent if the graph does not exist. While the cluster does not serve graphs, the last
+    /// known values.
     pub deployment_info: Option<DeploymentInfo>,
 
     /// The `metadata.generation` that this status is about. A rejected change of the spec does not change it.
@@ -51,7 +52,8 @@ pub struct DynamoGraphDeploymentRequestStatus {
     /// annotation starts a Failed request again.
     pub last_retry: Option<String>,
 
-    /// Current problems that were reported as events, so that each is reported once.
+    /// Codes of current problems with the spec, with missing objects, with failed writes, with the profiling Job and
+    /// with images. Each was reported as an event and is not reported again. Other problems are reasons of conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reported: Vec<ReportedProblem>,
 }
@@ -77,7 +79,8 @@ pub struct ReportedProblem {
     /// Field of the request with the problem, such as `spec.hardware.gpuSku`.
     pub field: Option<String>,
 
-    /// The `metadata.generation` of the request with the problem. Absent if the problem does not depend on the spec.
+    /// The `metadata.generation` of the request when the problem was reported; another generation reports it again.
+    /// Absent for a failed or deleted Job and for an image that cannot be pulled.
     pub generation: Option<i64>,
 }
 
@@ -108,8 +111,9 @@ pub enum ProfilingPhase {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProfilingResults {
-    /// Generated DynamoGraphDeployment as a complete manifest. `autoApply: true` creates it; without it, users can
-    /// create it themselves.
+    /// Generated DynamoGraphDeployment as a complete manifest. `autoApply: true` creates the graph from annotation
+    /// `nvidia.com/generated-dgd-spec`, which users can edit in phase Ready, and from this field if there is no
+    /// annotation.
     #[schemars(schema_with = "schema::opaque")]
     pub selected_config: Option<Map<String, Value>>,
 
@@ -129,9 +133,9 @@ pub struct ParetoConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentInfo {
-    /// Desired replicas of all components in total.
+    /// Replicas of all components in total, as the status of the graph reports them.
     pub replicas: Option<i32>,
 
-    /// Available replicas of all components in total.
+    /// Available replicas of all components in total, as the status of the graph reports them.
     pub available_replicas: Option<i32>,
 }

@@ -11,7 +11,7 @@ use super::transfer::{Fields, single_fields};
 use crate::convert::tree::overlay;
 
 /// Fields of an object of one version.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PreservedFields {
     pub spec: Fields,
     pub status: Fields,
@@ -42,6 +42,11 @@ impl PreservedFields {
         let (spec, status, mut metadata) = (part("spec")?, part("status")?, part("metadata")?);
         let empty_annotations = metadata.remove("annotations").filter(is_empty_or_null);
         (parts.is_empty() && metadata.is_empty()).then_some(Self { spec, status, empty_annotations })
+    }
+
+    /// Bytes of the annotation `name` with these fields.
+    fn annotation_bytes(&self, name: &str) -> usize {
+        name.len() + self.clone().into_annotation().as_str().map_or(0, str::len)
     }
 
     fn into_annotation(self) -> Value {
@@ -86,6 +91,13 @@ pub(super) fn annotation_for(version: LlsdVersion, path: &str) -> String {
         common.to_owned()
     }
 }
+
+/// The API server's limit for the keys and values of all annotations. It refuses a whole list with a longer object in it.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+
+/// Marks a v1alpha1 object whose fields of v1alpha2 do not fit into its annotations. Admission refuses to store such an
+/// object, because the fields would be lost.
+pub const OMITTED: &str = "llamastack.io/v1alpha2-fields-omitted";
 
 /// The path of an annotation in messages.
 pub(super) fn annotation_path(name: &str) -> String {
@@ -168,6 +180,11 @@ pub(super) fn store(
     let Value::Object(annotations) = annotations else {
         return Err((preserved, "metadata.annotations is not a map that can store it"));
     };
+    if version == LlsdVersion::V1alpha2
+        && let Some(problem) = make_fit(annotations, &mut preserved, lost)
+    {
+        return Err((preserved, problem));
+    }
     for (name, fields) in split_by_annotation(version, preserved) {
         let replaced = annotations.insert(name.clone(), fields.into_annotation()).is_some();
         if replaced {
@@ -175,6 +192,32 @@ pub(super) fn store(
         }
     }
     Ok(())
+}
+
+/// Leaves out the status, which the operator writes again, if the fields of v1alpha2 do not fit otherwise. If the spec
+/// alone does not fit, the object is marked instead, and the reason is returned.
+fn make_fit(annotations: &mut Fields, preserved: &mut PreservedFields, lost: &mut Vec<String>) -> Option<&'static str> {
+    let name = annotation(LlsdVersion::V1alpha2);
+    let size = |name: &str, value: &Value| name.len() + value.as_str().map_or(0, str::len);
+    let others = annotations.iter().filter(|(other, _)| *other != name).map(|(name, value)| size(name, value)).sum();
+    let room = MAX_ANNOTATION_BYTES.saturating_sub(others);
+    if preserved.annotation_bytes(name) <= room {
+        return None;
+    }
+    let spec_only = PreservedFields { status: Fields::new(), ..preserved.clone() };
+    if spec_only.annotation_bytes(name) <= room {
+        let problem = "left out, because the annotations of an object have at most 256 KiB";
+        lost.extend(preserved.status.keys().map(|name| format!("status.{name}: {problem}")));
+        *preserved = spec_only;
+        return None;
+    }
+    annotations.remove(name);
+    let mark = Value::from("true");
+    // A user may have filled the annotations to the last byte.
+    if size(OMITTED, &mark) <= room {
+        annotations.insert(OMITTED.to_owned(), mark);
+    }
+    Some("the annotations of an object have at most 256 KiB; read and write it as v1alpha2")
 }
 
 fn split_by_annotation(version: LlsdVersion, preserved: PreservedFields) -> BTreeMap<String, PreservedFields> {

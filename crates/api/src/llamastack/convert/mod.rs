@@ -12,6 +12,7 @@ use std::mem;
 
 use serde_json::Value;
 
+pub use self::annotations::OMITTED;
 use self::annotations::{PreservedFields, annotation_for, annotation_path};
 pub use self::fields::shared_fields;
 use self::fields::{LlsdVersion, V1ALPHA2_STATUS_FIELDS};
@@ -76,6 +77,13 @@ pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertErro
         lost.extend(paths.map(|path| format!("{path}: {to} has no field for this value, and {problem}")));
     }
     Ok(Converted { object: Value::Object(object), lost })
+}
+
+/// Bytes of the fields of a v1alpha2 spec that v1alpha1 does not have, as conversion stores them in an annotation.
+pub fn preserved_bytes(spec: &Value) -> usize {
+    let Value::Object(spec) = spec else { return 0 };
+    let rest = transfer(LlsdVersion::V1alpha2, spec.clone(), &mut Fields::new());
+    Value::Object(rest).to_string().len()
 }
 
 fn restore_status(preserved: Fields, status: &mut Fields, not_restored: &mut Vec<String>) {

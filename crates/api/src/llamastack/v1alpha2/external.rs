@@ -17,7 +17,8 @@ pub struct ExternalProviders {
     pub inference: Option<Vec<ExternalProvider>>,
     /// Images with providers of the API `safety`. The metadata of each image must declare this API.
     pub safety: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `agents`. The metadata of each image must declare this API.
+    /// Images with providers of the API `agents`. The metadata of each image must declare this API. Refused for a
+    /// distribution with a server since 0.7 that does not have this API, such as `starter`.
     pub agents: Option<Vec<ExternalProvider>>,
     /// Images with providers of the API `vector_io`. The metadata of each image must declare this API.
     pub vector_io: Option<Vec<ExternalProvider>>,
@@ -29,7 +30,8 @@ pub struct ExternalProviders {
     pub eval: Option<Vec<ExternalProvider>>,
     /// Images with providers of the API `tool_runtime`. The metadata of each image must declare this API.
     pub tool_runtime: Option<Vec<ExternalProvider>>,
-    /// Images with providers of the API `post_training`. The metadata of each image must declare this API.
+    /// Images with providers of the API `post_training`. The metadata of each image must declare this API. Refused for
+    /// a distribution with a server since 0.7 that does not have this API, such as `starter`.
     pub post_training: Option<Vec<ExternalProvider>>,
     /// Size limit of the volume that all external providers are installed into. Default: 2Gi.
     #[schemars(schema_with = "schema::quantity")]

@@ -31,7 +31,7 @@ pub use workload::{Overrides, VolumeStorage, Workload};
 pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 
 /// Distribution to run, content of its configuration, and workload.
-#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type repeat the attribute `type`")]
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -93,8 +93,8 @@ pub struct LlamaStackDistributionSpec {
     /// provider of its API with the same id in the configuration. With `overrideConfig`, they are not installed.
     pub external_providers: Option<ExternalProviders>,
     /// ConfigMap with a complete `config.yaml`. If absent, the configuration is generated if `providers`, `resources`,
-    /// `storage`, `disabled`, `externalProviders` or `networking.tls.enabled` is set; otherwise the server uses the
-    /// configuration of its distribution. It excludes `providers`, `resources`, `storage` and `disabled`.
+    /// `storage`, `disabled` or `externalProviders` is set or `networking.tls.enabled` is true; otherwise the server
+    /// uses the configuration of its distribution. It excludes `providers`, `resources`, `storage` and `disabled`.
     pub override_config: Option<OverrideConfig>,
 }
 
@@ -146,7 +146,8 @@ pub struct LlamaStackDistributionStatus {
     /// Service, health, Secrets and configuration of the server.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// Findings about the spec, the most severe first. Absent if an earlier version of the operator wrote the status.
+    /// Findings about the spec, the most severe first. Absent if an earlier version of the operator wrote the status,
+    /// and while the labels of a new object's image are read for the first time.
     pub findings: Option<Vec<FindingCode>>,
     /// ConfigMap with the configuration that the Deployment uses. Absent if the Deployment mounts none.
     pub deployed_config_map_name: Option<String>,
@@ -157,8 +158,9 @@ pub struct LlamaStackDistributionStatus {
     /// URL of the server inside the cluster. Absent if the server has no Service.
     #[serde(rename = "serviceURL")]
     pub service_url: Option<String>,
-    /// URL of the server outside the cluster. Absent if the server is not exposed. Empty until an address is assigned,
-    /// unless `expose` has a `hostname`, and if no router admits the Route.
+    /// URL of the server outside the cluster: the host of the Route, or the address of the Ingress's load balancer and,
+    /// until that is assigned, the `hostname` of `expose`. Absent if the server is not exposed. Empty if there is no
+    /// address yet, and if no router admits the Route.
     #[serde(rename = "routeURL")]
     pub route_url: Option<String>,
 }
@@ -203,8 +205,8 @@ pub struct ConfigGeneration {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingCode {
-    /// `Blocker`: nothing is written until the cause is fixed. `Warning`: the object works, but not as the spec says.
-    /// `Info`: no action is needed.
+    /// `Blocker`: nothing is written until the cause is fixed. `Warning`: the spec is accepted, but a part of it has
+    /// another effect than expected, or none, or waits. `Info`: no action is needed.
     pub severity: FindingSeverity,
     /// Code in CamelCase, such as `SecretNotFound`.
     pub reason: String,

@@ -19,8 +19,9 @@ pub struct Workload {
     /// `SpecAccepted` reports that.
     #[schemars(extend("default" = 1))]
     pub replicas: Option<i32>,
-    /// Number of worker processes in each pod, at least 1. Without a CPU request, the container requests as many CPUs.
-    /// Default: 1.
+    /// Number of worker processes in each pod, at least 1. Default: 1. Without a CPU request, the container requests as
+    /// many CPUs. The start script of the operator, which runs whenever a configuration is mounted, starts the
+    /// processes of servers since 0.3; any other command has to read the variable `LLS_WORKERS`.
     #[schemars(range(min = 1))]
     pub workers: Option<i32>,
     /// Requests and limits of the container. Default requests: one CPU for each worker and 1Gi of memory; a request of
@@ -71,7 +72,8 @@ pub struct Overrides {
     /// name occurs twice, the last entry counts.
     #[schemars(schema_with = "schema::env")]
     pub env: Option<Vec<EnvVar>>,
-    /// Command of the container. It replaces the start script of the operator and the entrypoint of the image.
+    /// Command of the container. It replaces the start script of the operator and the entrypoint of the image. If
+    /// `storage` has a password or a connection string, the command must begin with `. /run/steersman/storage.env`.
     pub command: Option<Vec<String>>,
     /// Arguments of the container's command. The start script of the operator, which runs whenever a configuration is
     /// mounted, ignores them; set `command` as well then.

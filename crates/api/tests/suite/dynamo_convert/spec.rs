@@ -1,7 +1,6 @@
 //! Conversion of the spec, field by field.
 
 use serde_json::{Value, json};
-use steersman_api::convert::ConvertError;
 
 use super::{
     ALPHA, BETA, annotations, convert_losslessly, object, partial_object, round_trip, spec_envelope, try_convert,

@@ -2,6 +2,7 @@
 //! reported.
 
 use serde_json::{Value, json};
+use steersman_api::llamastack::convert::OMITTED;
 
 use super::{
     V1ALPHA1, V1ALPHA1_FIELDS, V1ALPHA2, V1ALPHA2_FIELDS, annotated_fields, convert_losslessly, convert_to_other,
@@ -390,4 +391,57 @@ fn annotations_of_earlier_builds_are_migrated() {
             json!({ "containerSpec": { "name": "mine" }, "podOverrides": { "terminationGracePeriodSeconds": 5 } });
         assert_eq!(convert_losslessly(&original)["spec"], json!({ "server": server }), "{annotations}");
     }
+}
+
+/// Bytes of all annotations, as the API server counts them.
+fn annotation_bytes(object: &Value) -> usize {
+    let annotations = object["metadata"]["annotations"].as_object().into_iter().flatten();
+    annotations.map(|(name, value)| name.len() + value.as_str().unwrap().len()).sum()
+}
+
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+
+#[test]
+fn large_object_stays_readable_in_v1alpha1() {
+    let spec = |bytes: usize| {
+        let settings = json!({ "text": "x".repeat(bytes) });
+        json!({ "distribution": { "name": "starter" }, "workload": { "replicas": 2 },
+            "providers": { "inference": { "provider": "vllm", "settings": settings } } })
+    };
+    let small = convert_losslessly(&object(V1ALPHA2, &spec(200_000)));
+    assert_eq!(small["metadata"]["annotations"].get(OMITTED), None);
+    for (bytes, other) in [(300_000, 0), (1_000_000, 0), (100_000, 200_000), (100_000, MAX_ANNOTATION_BYTES - 1)] {
+        let mut stored = object(V1ALPHA2, &spec(bytes));
+        if other > 0 {
+            stored["metadata"]["annotations"] = json!({ "a": "x".repeat(other) });
+        }
+        let converted = convert_to_other(&stored);
+        assert!(annotation_bytes(&converted.object) <= MAX_ANNOTATION_BYTES, "{bytes} {other}");
+        assert_eq!(converted.object["spec"]["replicas"], 2, "the rest is there");
+        let marked = converted.object["metadata"]["annotations"].get(OMITTED).is_some();
+        assert_eq!(marked, other < MAX_ANNOTATION_BYTES - 1, "{bytes} {other}");
+        assert_eq!(
+            converted.lost,
+            [
+                "spec.providers: v1alpha1 has no field for this value, and the annotations of an object have at most 256 KiB; \
+              read and write it as v1alpha2"
+            ]
+        );
+        let back = convert_to_other(&converted.object);
+        assert_eq!(back.object["metadata"]["annotations"].get(OMITTED).is_some(), marked, "admission sees the mark");
+    }
+}
+
+#[test]
+fn large_status_is_left_out_first() {
+    let spec = json!({ "distribution": { "name": "starter" }, "disabled": ["eval"] });
+    let mut stored = object(V1ALPHA2, &spec);
+    stored["status"] = json!({ "phase": "Ready", "podProblem": { "message": "x".repeat(300_000) } });
+    let converted = convert_to_other(&stored);
+    assert!(annotation_bytes(&converted.object) < 1_000);
+    assert_eq!(
+        converted.lost,
+        ["status.podProblem: left out, because the annotations of an object have at most 256 KiB"]
+    );
+    assert_eq!(convert_to_other(&converted.object).object["spec"], spec);
 }

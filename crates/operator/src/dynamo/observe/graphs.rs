@@ -14,7 +14,7 @@ use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::store::references::is_name;
 use steersman_runtime::store::served::Optional;
-use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
+use steersman_runtime::store::{Change, Record, SMALL_PAGE, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
 const API: Optional =
@@ -116,7 +116,7 @@ impl Graphs {
         let resource = resource();
         let changed = |change: Change<GraphRecord>| change.owners().into_iter().for_each(&enqueue);
         let follow = || async {
-            let config = watcher::Config::default().labels(names::LABEL_NAME);
+            let config = watcher::Config::default().labels(names::LABEL_NAME).page_size(SMALL_PAGE);
             let watch = self.store.follow(scope.api(server, &resource), &resource.kind, config, record, &changed);
             tokio::join!(watch, self.enqueue_awaiting(&enqueue));
         };

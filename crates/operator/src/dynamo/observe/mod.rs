@@ -26,6 +26,7 @@ use steersman_reconcile::{NamespacedName, decode};
 use steersman_runtime::apply::{Live, Owner, controller, is_managed_by};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
+use steersman_runtime::cpu_bound;
 use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::cache::{Naming, Watched};
 use steersman_runtime::store::references::is_name;
@@ -78,11 +79,12 @@ pub async fn observe(
     object: &DynamicObject,
 ) -> Result<Observed<Snapshot>, ReconcileError> {
     let server = &context.server;
-    let observed = observe_object(object)?;
+    let observed = cpu_bound::run(|| observe_object(object))?;
     let (name, namespace) = (observed.name.clone(), observed.namespace.clone());
     let place = NamespacedName::new(namespace.clone(), name.clone());
     let owner = Owner::of(custom_resource(Family::Dgdr).gvk(), object);
-    let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named_children(&observed)).await?;
+    let named = cpu_bound::run(|| named_children(&observed));
+    let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named).await?;
     let (job_name, output_name) = (names::profiling_job(&name), names::output(&name));
     if live.get(&gvk_of::<Job>(), &job_name).is_none() && confirms_job(&observed) {
         fetch(server, &observed, &gvk_of::<Job>(), &job_name, &mut live).await?;
@@ -93,7 +95,7 @@ pub async fn observe(
         fetch(server, &observed, &gvk_of::<ConfigMap>(), &output_name, &mut live).await?;
         output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(observed_output);
     }
-    let needs = needs(&observed, job.as_ref(), output.as_ref());
+    let needs = cpu_bound::run(|| needs(&observed, job.as_ref(), output.as_ref()));
     // References are registered before anything else is read: a change in the meantime then causes the next reconcile.
     let references = observe_references(server, watches, &observed, &place, &needs).await?;
     let graph_place = needs.graph.clone().map(|graph| NamespacedName::new(namespace.clone(), graph));
@@ -238,7 +240,7 @@ fn observed_job(object: &DynamicObject) -> ObservedJob {
     ObservedJob {
         uid: object.uid().unwrap_or_default(),
         owner: controller(object).map(|reference| reference.uid.clone()),
-        mark: object.annotations().get(names::ACCEPTED_SPEC).cloned(),
+        accepted_spec: object.annotations().get(names::ACCEPTED_SPEC).cloned(),
         retry: object.annotations().get(names::RETRY).cloned(),
         state,
         ended: ended.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0),
@@ -255,7 +257,7 @@ async fn job_pods(
 ) -> Result<Vec<ObservedPod>, CallError> {
     let of = NamespacedName::new(&place.namespace, names::profiling_job(&place.name));
     // The pods of an earlier operator's Job do not have the label of the watch.
-    if job.mark.is_none() {
+    if job.accepted_spec.is_none() {
         return watches.job_pods.fetch(server, &of).await;
     }
     let known = watches.job_pods.get(server, &of).await?;

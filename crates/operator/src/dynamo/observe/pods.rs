@@ -7,7 +7,7 @@ use kube::runtime::watcher;
 use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
-use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
+use steersman_runtime::store::{Change, PAGE, Record, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
 use crate::pods::observe;
@@ -53,7 +53,7 @@ impl PodStore {
         Ok(self.store.owned_by(of).into_iter().map(|record| record.pod).collect())
     }
 
-    /// The same as they are now: a watch may be behind that of others.
+    /// Reads the pods of one Job or graph from the API server, because the watch of pods may be behind that of Jobs or graphs.
     pub async fn fetch(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
         let api: Api<Pod> = Api::namespaced(server.client.clone(), &of.namespace);
         let wanted = ListParams::default().labels(&format!("{}={}", self.label, of.name));
@@ -68,7 +68,7 @@ impl PodStore {
         enqueue: impl Fn(NamespacedName),
         stop: CancellationToken,
     ) {
-        let config = watcher::Config::default().labels(self.followed);
+        let config = watcher::Config::default().labels(self.followed).page_size(PAGE);
         let changed = |change: Change<PodRecord>| change.owners().into_iter().for_each(&enqueue);
         let follow = self.store.follow(scope.typed(server), "Pod", config, |pod| self.trim(pod), changed);
         stop.run_until_cancelled(follow).await;

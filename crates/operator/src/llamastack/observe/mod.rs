@@ -33,6 +33,7 @@ use steersman_plan::oci::ObservedLabels;
 use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode, path};
 use steersman_runtime::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
+use steersman_runtime::cpu_bound;
 use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::cache::Watched;
 
@@ -76,7 +77,7 @@ pub async fn observe(
     watches: &SharedWatches,
     object: &DynamicObject,
 ) -> Result<Observed<Snapshot>, ReconcileError> {
-    let observed = observe_object(object)?;
+    let observed = cpu_bound::run(|| observe_object(object))?;
     let (name, namespace) = (observed.name.clone(), observed.namespace.clone());
     let legacy = Some(legacy_operator(&name));
     let owner = Owner { legacy, ..Owner::of(custom_resource(Family::Llsd).gvk(), object) };
@@ -99,7 +100,7 @@ pub async fn observe(
         None
     };
     let settings = settings.under((*watches.config.current(&context.server).await?).clone());
-    let lookup = watches.references.look_up(&context.server, &observed, settings.operator_namespace.as_deref()).await?;
+    let lookup = watches.references.look_up(&context.server, &observed).await?;
     // A cluster does not become OpenShift later: one lookup is enough.
     let any_user = *watches.any_user.get_or_try_init(|| references::any_user(&context.server)).await?;
     let place = NamespacedName::new(namespace.clone(), name.clone());

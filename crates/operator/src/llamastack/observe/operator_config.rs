@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -30,11 +30,9 @@ pub fn own_rules() -> Vec<Rule> {
     }]
 }
 
-/// The ConfigMap in one of the namespaces.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What is known about the ConfigMap.
+#[derive(Clone, Debug, PartialEq)]
 enum ConfigMapState {
-    #[default]
-    Unknown,
     Absent,
     Present(BTreeMap<String, String>),
     /// The reason why it may not be read.
@@ -42,64 +40,43 @@ enum ConfigMapState {
 }
 
 pub struct OperatorConfigWatch {
-    /// The first namespace with a ConfigMap counts.
-    namespaces: Vec<String>,
-    state: Mutex<WatchState>,
-    /// False from the start of the watches until their first result or error.
+    namespace: String,
+    /// None: not known yet.
+    current: Mutex<Option<Arc<OperatorConfig>>>,
+    /// False from the start of the watch until its first result or error.
     synced: watch::Sender<bool>,
 }
 
-#[derive(Default)]
-struct WatchState {
-    found: BTreeMap<usize, ConfigMapState>,
-    current: Option<Arc<OperatorConfig>>,
-}
-
 impl OperatorConfigWatch {
-    pub fn new(namespaces: Vec<String>) -> Self {
-        Self { namespaces, state: Mutex::default(), synced: watch::Sender::new(true) }
+    pub fn new(namespace: String) -> Self {
+        Self { namespace, current: Mutex::default(), synced: watch::Sender::new(true) }
     }
 
-    /// The current settings. Without a result of the watches they are read: objects must not be reconciled without them.
+    /// The current settings. Without a result of the watch they are read: objects must not be reconciled without them.
     pub async fn current(&self, server: &Server) -> Result<Arc<OperatorConfig>, CallError> {
         // `self` has the sender, so that waiting cannot fail.
         let _ = tokio::time::timeout(FIRST_SYNC_TIMEOUT, self.synced.subscribe().wait_for(|synced| *synced)).await;
-        if let Some(current) = self.lock().current.clone() {
+        if let Some(current) = self.lock().clone() {
             return Ok(current);
         }
-        let mut found = BTreeMap::new();
-        for (index, namespace) in self.namespaces.iter().enumerate() {
-            let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
-            let here = match server.call(maps.get_opt(OPERATOR_CONFIG)).await {
-                Ok(map) => {
-                    map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default()))
-                }
-                Err(CallError::Answered { code: 403, message, .. }) => ConfigMapState::Forbidden(message),
-                Err(error) => return Err(error),
-            };
-            found.insert(index, here);
-        }
-        Ok(Arc::new(self.decide(&found, None).unwrap_or_default()))
+        let found = match server.call(self.config_maps(server).get_opt(OPERATOR_CONFIG)).await {
+            Ok(map) => ConfigMapState::of(map),
+            Err(CallError::Answered { code: 403, message, .. }) => ConfigMapState::Forbidden(message),
+            Err(error) => return Err(error),
+        };
+        Ok(Arc::new(self.decide(&found, None)))
     }
 
-    /// Watches the ConfigMaps. `changed` is called whenever the settings differ from before.
+    /// Watches the ConfigMap. `changed` is called whenever the settings differ from before.
     pub async fn follow(&self, server: &Server, changed: impl Fn()) {
         self.synced.send_replace(false);
-        let watches = self.namespaces.iter().enumerate().map(|(index, namespace)| {
-            let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
-            let changes = watcher::watch_object(maps, OPERATOR_CONFIG).default_backoff();
-            changes.map(move |change| (index, change)).boxed()
-        });
-        let mut watching: Vec<Watching> = self.namespaces.iter().map(|_| Watching::new("ConfigMap")).collect();
-        let mut changes = pin!(stream::select_all(watches));
-        while let Some((index, change)) = changes.next().await {
+        let mut watching = Watching::new("ConfigMap");
+        let mut changes = pin!(watcher::watch_object(self.config_maps(server), OPERATOR_CONFIG).default_backoff());
+        while let Some(change) = changes.next().await {
             let forbidden =
                 change.as_ref().err().filter(|error| client::is_forbidden(error)).map(client::watch_error_cause);
-            let received = watching.get_mut(index).and_then(|watching| watching.receive(change));
-            let found = match (received, forbidden) {
-                (Some(map), _) => {
-                    map.map_or(ConfigMapState::Absent, |map| ConfigMapState::Present(map.data.unwrap_or_default()))
-                }
+            let found = match (watching.receive(change), forbidden) {
+                (Some(map), _) => ConfigMapState::of(map),
                 (None, Some(cause)) => ConfigMapState::Forbidden(cause),
                 // Earlier settings stay valid; without any, reconciles read the ConfigMap themselves.
                 (None, None) => {
@@ -107,51 +84,47 @@ impl OperatorConfigWatch {
                     continue;
                 }
             };
-            if self.update(index, found) {
+            if self.update(&found) {
                 changed();
             }
         }
     }
 
+    fn config_maps(&self, server: &Server) -> Api<ConfigMap> {
+        Api::namespaced(server.client.clone(), &self.namespace)
+    }
+
     /// Returns whether the settings have changed.
-    fn update(&self, index: usize, found: ConfigMapState) -> bool {
-        let mut state = self.lock();
-        state.found.insert(index, found);
-        let before = state.current.clone();
-        let Some(now) = self.decide(&state.found, before.as_deref()) else { return false };
-        let other = before.as_deref() != Some(&now);
+    fn update(&self, found: &ConfigMapState) -> bool {
+        let mut current = self.lock();
+        let now = self.decide(found, current.as_deref());
+        let other = current.as_deref() != Some(&now);
         if other {
             log(&now);
-            state.current = Some(Arc::new(now));
+            *current = Some(Arc::new(now));
         }
-        drop(state);
+        drop(current);
         self.synced.send_replace(true);
         other
     }
 
-    /// None if a namespace that comes first is not known yet.
-    fn decide(
-        &self,
-        found: &BTreeMap<usize, ConfigMapState>,
-        before: Option<&OperatorConfig>,
-    ) -> Option<OperatorConfig> {
-        for (index, namespace) in self.namespaces.iter().enumerate() {
-            let place = format!("{namespace}/{OPERATOR_CONFIG}");
-            match found.get(&index).unwrap_or(&ConfigMapState::Unknown) {
-                ConfigMapState::Unknown => return None,
-                ConfigMapState::Present(data) => return Some(OperatorConfig::read(&place, data, before)),
-                ConfigMapState::Forbidden(cause) if index == 0 => {
-                    return Some(OperatorConfig::unknown(&place, cause, before));
-                }
-                // An operator without rights in the Go operator's namespace is not meant to read it.
-                ConfigMapState::Absent | ConfigMapState::Forbidden(_) => {}
-            }
+    fn decide(&self, found: &ConfigMapState, before: Option<&OperatorConfig>) -> OperatorConfig {
+        let place = format!("{}/{OPERATOR_CONFIG}", self.namespace);
+        match found {
+            ConfigMapState::Absent => OperatorConfig::default(),
+            ConfigMapState::Present(data) => OperatorConfig::read(&place, data, before),
+            ConfigMapState::Forbidden(cause) => OperatorConfig::unknown(&place, cause, before),
         }
-        Some(OperatorConfig::default())
     }
 
-    fn lock(&self) -> MutexGuard<'_, WatchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<OperatorConfig>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConfigMapState {
+    fn of(map: Option<ConfigMap>) -> Self {
+        map.map_or(Self::Absent, |map| Self::Present(map.data.unwrap_or_default()))
     }
 }
 
@@ -186,41 +159,27 @@ fn log(config: &OperatorConfig) {
 mod tests {
     use super::*;
 
-    fn config() -> OperatorConfigWatch {
-        OperatorConfigWatch::new(vec!["own".to_owned(), "former".to_owned()])
-    }
-
     fn present(image: &str) -> ConfigMapState {
         ConfigMapState::Present([("image-overrides".to_owned(), format!("starter: {image}"))].into())
     }
 
-    fn place(config: &OperatorConfigWatch) -> Option<String> {
-        config.lock().current.as_ref().map(|current| current.place.clone())
-    }
-
     #[test]
-    fn first_known_namespace_with_config_counts() {
-        let config = config();
-        assert!(!config.update(1, present("former:1")), "the state of the first namespace is unknown");
-        assert_eq!(place(&config), None);
-        assert!(config.update(0, ConfigMapState::Absent));
-        assert_eq!(place(&config).unwrap(), "former/llama-stack-operator-config");
-        assert!(config.update(0, present("own:1")));
-        assert_eq!(place(&config).unwrap(), "own/llama-stack-operator-config");
-        assert!(!config.update(1, present("former:2")), "the second namespace is not used");
-        assert!(!config.update(0, present("own:1")), "unchanged");
-        assert!(config.update(0, present("own:2")));
+    fn unchanged_settings_are_not_reported() {
+        let config = OperatorConfigWatch::new("own".to_owned());
+        assert!(config.update(&present("own:1")));
+        assert_eq!(config.lock().clone().unwrap().place, "own/llama-stack-operator-config");
+        assert!(!config.update(&present("own:1")));
+        assert!(config.update(&present("own:2")));
+        assert!(config.update(&ConfigMapState::Absent));
+        assert_eq!(*config.lock().clone().unwrap(), OperatorConfig::default());
     }
 
     #[test]
     fn forbidden_config_keeps_last_settings() {
-        let config = config();
-        config.update(1, ConfigMapState::Forbidden("no".to_owned()));
-        assert!(config.update(0, ConfigMapState::Absent));
-        assert_eq!(*config.lock().current.clone().unwrap(), OperatorConfig::default());
-        config.update(0, present("own:1"));
-        config.update(0, ConfigMapState::Forbidden("no".to_owned()));
-        let now = config.lock().current.clone().unwrap();
+        let config = OperatorConfigWatch::new("own".to_owned());
+        config.update(&present("own:1"));
+        config.update(&ConfigMapState::Forbidden("no".to_owned()));
+        let now = config.lock().clone().unwrap();
         assert_eq!(now.images, Images::Known([("starter".to_owned(), "own:1".to_owned())].into()));
         assert!(now.faults[0].message.contains("cannot be read: no"), "{now:?}");
     }

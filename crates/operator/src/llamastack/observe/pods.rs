@@ -1,5 +1,5 @@
-//! Stores the pods of servers, as far as they say why they are not ready, and reports objects whose pods are held up by another
-//! problem than before.
+//! Stores the parts of the servers' pods that explain why a pod is not ready. An object is reconciled when the problem of its
+//! pods changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use steersman_plan::llamastack::pod_problem;
 use steersman_plan::pods::{ObservedPod, StartupProblem};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
-use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
+use steersman_runtime::store::{Change, PAGE, Record, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
 use crate::pods::observe as observe_pod;
@@ -84,7 +84,7 @@ impl PodWatch {
         enqueue: impl Fn(NamespacedName),
         stop: CancellationToken,
     ) {
-        let config = watcher::Config::default().labels(SERVERS);
+        let config = watcher::Config::default().labels(SERVERS).page_size(PAGE);
         let changed = |change| self.affected(&change).into_iter().for_each(&enqueue);
         let follow = self.store.follow(scope.typed(server), "Pod", config, record, changed);
         let early = async {
@@ -94,7 +94,7 @@ impl PodWatch {
         stop.run_until_cancelled(async { tokio::join!(follow, early) }).await;
     }
 
-    /// The objects whose pods are held up by another problem than before.
+    /// The objects to reconcile after a change of a pod: those whose pods now have another problem, or none any more.
     fn affected(&self, change: &Change<PodRecord>) -> Vec<NamespacedName> {
         let problems = &mut self.objects().problems;
         let is_affected = |object: &NamespacedName| {
@@ -123,7 +123,7 @@ impl PodWatch {
     }
 }
 
-/// A pod that names no object, or that leaves or has ended, says nothing about the pods that are to stay.
+/// None for pods that explain nothing: a pod without the label of its object, being deleted, or ended.
 fn record(pod: &Pod) -> Option<PodRecord> {
     let object = pod.labels().get(INSTANCE)?.clone();
     let created = pod.creation_timestamp().map(|time| time.0);

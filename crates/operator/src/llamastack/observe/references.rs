@@ -7,21 +7,15 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ListParams};
 use serde_json::json;
-use steersman_plan::llamastack::validate::{ReferenceKind, ReferencedObject};
+use steersman_plan::llamastack::validate::{ReferenceKind, ReferencedObject, is_shared_with};
 use steersman_plan::llamastack::{
     ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObservedObject, ObservedReference, ObservedTrust, mounted_config_maps, referred,
 };
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::cpu_bound;
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::store::references::{self, Content, ReferenceStore};
-
-/// On ConfigMaps that objects of other namespaces may use, set to `true`.
-const SHARED_LABEL: &str = "llamastack.io/watch";
-
-fn is_shared(content: &Content) -> bool {
-    content.labels.get(SHARED_LABEL).is_some_and(|value| value == "true")
-}
 
 /// The stores of all referenced objects.
 #[derive(Clone)]
@@ -65,14 +59,9 @@ impl References {
         self.config_maps.forget(object);
     }
 
-    pub async fn look_up(
-        &self,
-        server: &Server,
-        object: &ObservedObject,
-        operator: Option<&str>,
-    ) -> Result<ReferenceLookup, CallError> {
+    pub async fn look_up(&self, server: &Server, object: &ObservedObject) -> Result<ReferenceLookup, CallError> {
         let referenced: BTreeSet<ReferencedObject> =
-            referred(object).into_iter().map(|reference| reference.named).collect();
+            cpu_bound::run(|| referred(object).into_iter().map(|reference| reference.named).collect());
         let cluster = NamespacedName::new(object.namespace.clone(), CLUSTER_CA_BUNDLE);
         // Registered before the reads, so that a change in between enqueues the object again.
         self.refer(object, &referenced, &cluster);
@@ -86,7 +75,7 @@ impl References {
             lookup.followed &= found.followed;
             let NamespacedName { namespace, name } = place;
             let open = |content: &Arc<Content>| {
-                namespace == object.namespace || operator == Some(namespace.as_str()) || is_shared(content)
+                namespace == object.namespace || (!secret && is_shared_with(&content.labels, &object.namespace))
             };
             let content = found.content.filter(open).map(|content| content.data.clone());
             let home =

@@ -1,6 +1,5 @@
 //! Runs the watches and polls whose results all objects share, and enqueues the objects that a change concerns.
 
-use steersman_plan::llamastack::GO_OPERATOR_NAMESPACE;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::controller::ReconcileContext;
 use steersman_runtime::store::Scope;
@@ -33,7 +32,7 @@ impl SharedWatches {
     /// For single reconciles without watches.
     pub fn new(installation: &Installation) -> Self {
         Self {
-            config: OperatorConfigWatch::new(installation.config_namespaces(GO_OPERATOR_NAMESPACE)),
+            config: OperatorConfigWatch::new(installation.config_namespace().to_owned()),
             references: References::default(),
             any_user: OnceCell::default(),
             pods: PodWatch::default(),

@@ -31,7 +31,7 @@ fn plan_without_defective(snapshot: &FleetSnapshot, plan: fn(&FleetSnapshot) -> 
     let model = |key: &NamespacedName, id: &str| NamespacedName::new(&key.namespace, id);
     let models: BTreeSet<NamespacedName> =
         snapshot.variants.iter().map(|variant| model(&variant.key, &variant.spec.model_id)).collect();
-    // Only the data of one model is copied, because there may be thousands of models.
+    // A snapshot with one model. Copying the whole snapshot for each model would be quadratic.
     let alone = |only: &NamespacedName| {
         let of_model = snapshot.variants.iter().filter(|one| model(&one.key, &one.spec.model_id) == *only);
         FleetSnapshot {

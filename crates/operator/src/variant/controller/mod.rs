@@ -6,6 +6,8 @@ mod decide;
 mod excluded;
 mod fleet_log;
 mod gauge_values;
+#[cfg(test)]
+mod kept_texts;
 mod metrics_source;
 mod owners;
 mod reconcile;
@@ -225,7 +227,7 @@ mod tests {
     use super::*;
 
     /// A controller whose API calls all fail.
-    fn controller() -> FleetController {
+    pub(super) fn controller() -> FleetController {
         let failing = tower::service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::other("no API server"))
         });
@@ -245,7 +247,7 @@ mod tests {
         FleetController::new(&context, DebounceConfig::default())
     }
 
-    fn stored(namespace: &str, target: &str) -> serde_json::Value {
+    pub(super) fn stored(namespace: &str, target: &str) -> serde_json::Value {
         json!({ "metadata": { "namespace": namespace, "name": "v", "uid": "u" },
             "spec": { "scaleTargetRef": { "kind": "Deployment", "name": target }, "modelID": "m" },
             "status": { "desiredOptimizedAlloc": { "numReplicas": 3 } } })
@@ -264,15 +266,15 @@ mod tests {
                 controller.synced.get_or_init(|| ());
             }
             let is_published = |namespace: &str| controller.gauges.get(&NamespacedName::new(namespace, "v")).is_some();
-            let mark = |value: &str| {
-                let marked = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: value } } });
-                controller.fleet.put_namespace(&marked);
+            let annotate = |value: &str| {
+                let annotated = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: value } } });
+                controller.fleet.put_namespace(&annotated);
                 controller.on_trigger(Trigger::NamespaceChanged("n".to_owned()));
             };
             assert!(is_published("n") && is_published("other"));
-            mark("true");
+            annotate("true");
             assert!(!is_published("n") && is_published("other"), "synced: {synced}");
-            mark("false");
+            annotate("false");
             assert_eq!(is_published("n"), !synced, "after the sync, the next reconcile publishes it");
             assert!(is_published("other"));
         }

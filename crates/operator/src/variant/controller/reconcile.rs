@@ -19,6 +19,7 @@ use steersman_plan::variant::{
 use steersman_reconcile::{DecodeError, Event, EventType, Finding, NamespacedName, Severity};
 use steersman_runtime::apply::{Owner, StatusWrite, Stored, write_status};
 use steersman_runtime::controller::{InvalidObjects, serialize_status};
+use steersman_runtime::cpu_bound;
 
 use super::decide::decide;
 use super::fleet_log::FleetLog;
@@ -57,6 +58,8 @@ pub struct FleetOutcome {
 /// State between reconciles. Losing it costs accuracy, not safety.
 pub struct ReconcileState {
     config: Config,
+    /// The sources of `config`, and the findings about them.
+    parsed: Option<(ConfigSources, Vec<ConfigFinding>)>,
     metrics_source: MetricsSource,
     memory: Memory,
     /// Findings of the last reconcile. `None` before the first one.
@@ -71,6 +74,7 @@ impl ReconcileState {
         let (config, _) = read(&fleet.config_maps.environment_only(), &Config::default(), Mode::Steersman);
         Self {
             config,
+            parsed: None,
             metrics_source: MetricsSource::default(),
             memory: Memory::default(),
             findings: None,
@@ -154,15 +158,21 @@ impl FleetController {
     fn configure(&self, state: &mut ReconcileState) -> (ConfigSources, Vec<ConfigFinding>) {
         match self.fleet.config_maps.sources(self.fleet.local()) {
             Ok(sources) => {
-                let (config, findings) = read(&sources, &state.config, Mode::Steersman);
+                // Unchanged settings are not parsed again: parsing them yields the same settings.
+                if let Some((_, findings)) = state.parsed.as_ref().filter(|(known, _)| *known == sources) {
+                    return (sources, findings.clone());
+                }
+                let (config, findings) = cpu_bound::run(|| read(&sources, &state.config, Mode::Steersman));
                 let findings = faults::first_per_map(findings);
                 if config.sources != state.config.sources {
                     tracing::info!(config_maps = config.sources.join(", "), "settings are read from these ConfigMaps");
                 }
                 state.config = config;
+                state.parsed = Some((sources.clone(), findings.clone()));
                 (sources, findings)
             }
-            Err((namespace, cause)) => {
+            Err(cause) => {
+                let namespace = &self.fleet.config_maps.namespace;
                 let finding = Finding {
                     severity: Severity::Warning,
                     reason: "ConfigUnreadable",

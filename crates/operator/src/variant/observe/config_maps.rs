@@ -1,10 +1,11 @@
 //! Stores the ConfigMaps with settings, and the labels and annotations of namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use steersman_plan::variant::config::{ConfigData, ConfigSources};
+use steersman_plan::variant::config::{ConfigData, ConfigSources, MAX_LOCAL_BYTES};
 use steersman_plan::variant::names;
 use steersman_reconcile::NamespacedName;
 
@@ -13,25 +14,40 @@ use steersman_runtime::store::{Record, Store, SyncState};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMapRecord {
     pub uid: String,
-    pub data: ConfigData,
+    /// `None` if the ConfigMap is too large, or if the store has no room for it.
+    pub data: Option<ConfigData>,
 }
 
-impl Record for ConfigMapRecord {}
+impl Record for ConfigMapRecord {
+    fn bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, data_bytes)
+    }
+
+    fn shrink(&mut self) {
+        self.data = None;
+    }
+}
+
+fn data_bytes(data: &ConfigData) -> usize {
+    data.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
 
 /// Labels and annotations of a namespace that the operator reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceMarks {
-    /// Its ConfigMaps apply even if it has no object.
+pub struct NamespaceRecord {
+    /// ConfigMaps of the namespace are read even if it has no VariantAutoscaling.
     pub enabled: bool,
-    /// The operator ignores all objects in it.
+    /// VariantAutoscalings of the namespace are not reconciled.
     pub excluded: bool,
 }
 
-impl Record for NamespaceMarks {}
+impl Record for NamespaceRecord {}
 
 pub struct ConfigMaps {
-    /// Namespaces of the operator's own ConfigMaps. The first that has one is used.
-    pub own: Vec<(String, Store<ConfigMapRecord>)>,
+    /// Namespace of the settings for the whole fleet.
+    pub namespace: String,
+    /// ConfigMaps of that namespace.
+    pub own: Store<ConfigMapRecord>,
     /// ConfigMaps of users' namespaces, by name.
     pub local: Vec<(String, Store<ConfigMapRecord>)>,
     environment: BTreeMap<String, String>,
@@ -39,13 +55,14 @@ pub struct ConfigMaps {
 }
 
 impl ConfigMaps {
-    pub fn new(namespaces: Vec<String>, environment: BTreeMap<String, String>, allow_http: bool) -> Self {
+    pub fn new(namespace: String, environment: BTreeMap<String, String>, allow_http: bool) -> Self {
         let mut local = names::saturation_maps(&environment);
         local.extend([names::ZERO_CAMEL, names::ZERO_SNAKE].map(ToOwned::to_owned));
         local.sort();
         local.dedup();
         Self {
-            own: namespaces.into_iter().map(|namespace| (namespace, Store::default())).collect(),
+            namespace,
+            own: Store::default(),
             local: local.into_iter().map(|name| (name, Store::default())).collect(),
             environment,
             allow_http,
@@ -62,48 +79,53 @@ impl ConfigMaps {
         known.then(|| record(object))
     }
 
-    /// `None` in the operator's own namespaces, which `own_map` covers.
+    /// `None` in the namespace of the fleet's settings, which `own_map` covers.
     pub fn local_map(&self, object: &DynamicObject) -> Option<ConfigMapRecord> {
-        let namespace = object.namespace().unwrap_or_default();
-        (!self.own.iter().any(|(own, _)| *own == namespace)).then(|| record(object))
+        if object.namespace().unwrap_or_default() == self.namespace {
+            return None;
+        }
+        let mut record = record(object);
+        if record.bytes() > MAX_LOCAL_BYTES {
+            record.shrink();
+        }
+        Some(record)
     }
 
     pub async fn answered(&self) {
-        for (_, store) in &self.own {
-            store.answered().await;
-        }
+        self.own.answered().await;
         for (_, store) in &self.local {
             store.synced().await;
         }
     }
 
-    /// All settings. `local`: namespaces whose own ConfigMaps apply. The error names a namespace that may not be read,
-    /// and the cause.
-    pub fn sources(&self, local: BTreeSet<String>) -> Result<ConfigSources, (String, String)> {
-        let mut maps = BTreeMap::new();
-        for (at, (namespace, store)) in self.own.iter().enumerate() {
-            match store.sync_state() {
-                // A missing permission for the Go operator's namespace means that it is not to be read.
-                SyncState::Forbidden(cause) if at == 0 => return Err((namespace.clone(), cause)),
-                _ => store.each(|namespace, name, map| {
-                    maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
-                }),
-            }
+    /// All settings. `local`: namespaces whose own ConfigMaps apply. The error is the reason why the ConfigMaps of the fleet
+    /// may not be read.
+    pub fn sources(&self, local: BTreeSet<String>) -> Result<ConfigSources, String> {
+        if let SyncState::Forbidden(cause) = self.own.sync_state() {
+            return Err(cause);
         }
+        let (mut maps, mut too_large) = (BTreeMap::new(), BTreeSet::new());
+        self.own.each(|namespace, name, map| {
+            maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone().unwrap_or_default());
+        });
         for (_, store) in &self.local {
             store.each(|namespace, name, map| {
                 if local.contains(namespace) {
-                    maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
+                    let key = (namespace.to_owned(), name.to_owned());
+                    if map.data.is_none() {
+                        too_large.insert(key.clone());
+                    }
+                    maps.insert(key, map.data.clone().unwrap_or_default());
                 }
             });
         }
-        Ok(ConfigSources { maps, local, ..self.environment_only() })
+        Ok(ConfigSources { maps, too_large, local, ..self.environment_only() })
     }
 
     /// The settings of the environment alone.
     pub fn environment_only(&self) -> ConfigSources {
         ConfigSources {
-            namespaces: self.own.iter().map(|(namespace, _)| namespace.clone()).collect(),
+            namespace: self.namespace.clone(),
             environment: self.environment.clone(),
             allow_http: self.allow_http,
             ..ConfigSources::default()
@@ -111,23 +133,56 @@ impl ConfigMaps {
     }
 
     pub fn uid(&self, key: &NamespacedName) -> Option<String> {
-        self.own.iter().chain(&self.local).find_map(|(_, store)| Some(store.get(key)?.uid))
+        let local = self.local.iter().map(|(_, store)| store);
+        iter::once(&self.own).chain(local).find_map(|store| Some(store.get(key)?.uid))
     }
 }
 
 fn record(object: &DynamicObject) -> ConfigMapRecord {
     ConfigMapRecord {
         uid: object.uid().unwrap_or_default(),
-        data: serde_json::from_value(object.data["data"].clone()).unwrap_or_default(),
+        data: Some(serde_json::from_value(object.data["data"].clone()).unwrap_or_default()),
     }
 }
 
 /// `None` without labels and annotations of ours, so that most namespaces take no space.
-pub fn marks(object: &DynamicObject) -> Option<NamespaceMarks> {
+pub fn namespace_record(object: &DynamicObject) -> Option<NamespaceRecord> {
     let is = |value: Option<&String>| value.is_some_and(|value| value == "true");
-    let marks = NamespaceMarks {
+    let record = NamespaceRecord {
         enabled: is(object.labels().get(names::CONFIG_LABEL)),
         excluded: is(object.annotations().get(names::EXCLUDE_ANNOTATION)),
     };
-    (marks != NamespaceMarks::default()).then_some(marks)
+    (record != NamespaceRecord::default()).then_some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn large_map_of_user_is_kept_without_data() {
+        let maps = ConfigMaps::new("settings".to_owned(), BTreeMap::new(), false);
+        let map = |namespace: &str, bytes: usize| -> DynamicObject {
+            serde_json::from_value(
+                json!({ "metadata": { "name": names::ZERO_CAMEL, "namespace": namespace, "uid": "u" },
+                "data": { "k": "x".repeat(bytes) } }),
+            )
+            .unwrap()
+        };
+        let bytes = |record: Option<ConfigMapRecord>| record.map(|record| record.data.as_ref().map(data_bytes));
+        assert_eq!(bytes(maps.local_map(&map("team", MAX_LOCAL_BYTES - 1))), Some(Some(MAX_LOCAL_BYTES)));
+        assert_eq!(bytes(maps.local_map(&map("team", MAX_LOCAL_BYTES))), Some(None));
+        assert_eq!(bytes(maps.local_map(&map("settings", 1))), None);
+        assert_eq!(bytes(maps.own_map(&map("settings", MAX_LOCAL_BYTES))), Some(Some(MAX_LOCAL_BYTES + 1)));
+
+        let place = NamespacedName::new("team", names::ZERO_CAMEL);
+        for (name, store) in &maps.local {
+            let record = (name == names::ZERO_CAMEL).then(|| maps.local_map(&map("team", MAX_LOCAL_BYTES)).unwrap());
+            store.put(place.clone(), record);
+        }
+        let sources = maps.sources(BTreeSet::from(["team".to_owned()])).unwrap();
+        assert_eq!(sources.too_large, [("team".to_owned(), names::ZERO_CAMEL.to_owned())].into());
+    }
 }

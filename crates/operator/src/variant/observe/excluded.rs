@@ -9,14 +9,14 @@ use steersman_plan::variant::ObservedVariant;
 use steersman_reconcile::NamespacedName;
 
 use super::Fleet;
-use super::config_maps::NamespaceMarks;
+use super::config_maps::NamespaceRecord;
 use super::snapshot::ObservedVersion;
 use steersman_runtime::store::Change;
 
 impl Fleet {
     pub(super) fn excluded(&self) -> BTreeSet<String> {
         let mut excluded = BTreeSet::new();
-        self.namespaces.each(|_, name, marks| excluded.extend(marks.excluded.then(|| name.to_owned())));
+        self.namespaces.each(|_, name, record| excluded.extend(record.excluded.then(|| name.to_owned())));
         excluded
     }
 
@@ -35,8 +35,8 @@ impl Fleet {
         self.lock_exclusions().extend(keys);
     }
 
-    pub(super) fn marks_changed(&self, change: &Change<NamespaceMarks>) {
-        let excluded = |marks: Option<&NamespaceMarks>| marks.is_some_and(|marks| marks.excluded);
+    pub(super) fn namespace_changed(&self, change: &Change<NamespaceRecord>) {
+        let excluded = |record: Option<&NamespaceRecord>| record.is_some_and(|record| record.excluded);
         if excluded(change.after.as_ref()) && !excluded(change.before.as_ref()) {
             self.collect_excluded(Some(&change.object.name));
         }

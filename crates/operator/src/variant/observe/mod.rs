@@ -32,9 +32,9 @@ use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::served::Optional;
-use steersman_runtime::store::{Change, Scope, Store};
+use steersman_runtime::store::{Change, PAGE, SMALL_PAGE, Scope, Store};
 
-use self::config_maps::{ConfigMaps, NamespaceMarks};
+use self::config_maps::{ConfigMaps, NamespaceRecord};
 use self::scales::Scales;
 use self::targets::{TargetKind, TargetRecord};
 use self::variants::VariantRecord;
@@ -48,10 +48,7 @@ pub use triggers::Trigger;
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/va";
 
-/// The namespace in which users of the Go operator have its ConfigMaps.
-const GO_OPERATOR_NAMESPACE: &str = "workload-variant-autoscaler-system";
-
-/// CRD of LeaderWorkerSets. One replica is a group of pods.
+/// CRD of LeaderWorkerSets. One replica of a LeaderWorkerSet is a group of pods.
 pub const LEADER_WORKER_SETS: &str = "leaderworkersets.leaderworkerset.x-k8s.io";
 
 const LEADER_WORKER_SET_API: Optional = Optional { group: GROUPS, version: "v1", crd: LEADER_WORKER_SETS };
@@ -110,7 +107,7 @@ pub struct Fleet {
     groups: Store<TargetRecord>,
     pods: Store<Arc<FleetPod>>,
     pod_names: pods::NameCache,
-    namespaces: Store<NamespaceMarks>,
+    namespaces: Store<NamespaceRecord>,
     pub config_maps: ConfigMaps,
     scales: Scales,
     /// Objects whose status does not report yet that their namespace is excluded.
@@ -132,7 +129,7 @@ impl Fleet {
             pod_names: pods::NameCache::default(),
             namespaces: Store::default(),
             config_maps: ConfigMaps::new(
-                installation.config_namespaces(GO_OPERATOR_NAMESPACE),
+                installation.config_namespace().to_owned(),
                 options.environment.clone(),
                 options.allow_http,
             ),
@@ -143,7 +140,7 @@ impl Fleet {
 
     /// Follows everything for as long as it is polled.
     pub async fn follow(&self, server: &Server, report: impl Fn(Trigger)) {
-        let all = watcher::Config::default;
+        let all = || watcher::Config::default().page_size(PAGE);
         let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
         let (variants, deployments, sets) =
             (custom_resource(Family::Va).gvk(), gvk_of::<Deployment>(), gvk_of::<StatefulSet>());
@@ -152,7 +149,7 @@ impl Fleet {
         let objects = self.variants.follow(
             variant_api,
             &variants.kind,
-            all(),
+            watcher::Config::default().page_size(SMALL_PAGE),
             |object| Some(variants::variant(object)),
             |change| self.variant_changed(&change).into_iter().for_each(&report),
         );
@@ -196,13 +193,13 @@ impl Fleet {
         self.pods.fill(server, api(&gvk_of::<Pod>()), &all, pod).await?;
         match &self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
-            Scope::Cluster => self.namespaces.fill(server, namespaces(server), &all, config_maps::marks).await?,
+            Scope::Cluster => {
+                self.namespaces.fill(server, namespaces(server), &all, config_maps::namespace_record).await?
+            }
         }
         let map = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
-        for (namespace, store) in &self.config_maps.own {
-            let api = Api::namespaced_with(server.client.clone(), namespace, &map);
-            store.fill(server, api, &all, |object| self.config_maps.own_map(object)).await?;
-        }
+        let own = Api::namespaced_with(server.client.clone(), &self.config_maps.namespace, &map);
+        self.config_maps.own.fill(server, own, &all, |object| self.config_maps.own_map(object)).await?;
         for (name, store) in &self.config_maps.local {
             let named = ListParams::default().fields(&format!("metadata.name={name}"));
             store
@@ -217,7 +214,8 @@ impl Fleet {
         let resource = groups();
         let follow = || {
             let api = self.scope.api(server, &resource);
-            self.groups.follow(api, LEADER_WORKER_SET, watcher::Config::default(), targets::group, &changed)
+            let config = watcher::Config::default().page_size(PAGE);
+            self.groups.follow(api, LEADER_WORKER_SET, config, targets::group, &changed)
         };
         self.groups.follow_while_served(server, &LEADER_WORKER_SET_API, follow, &changed).await;
     }
@@ -227,12 +225,13 @@ impl Fleet {
         match self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
             Scope::Cluster => {
-                let changed = |change: Change<NamespaceMarks>| {
-                    self.marks_changed(&change);
+                let changed = |change: Change<NamespaceRecord>| {
+                    self.namespace_changed(&change);
                     report(Trigger::NamespaceChanged(change.object.name));
                 };
-                let (api, kind, all) = (namespaces(server), Namespace::kind(&()), watcher::Config::default());
-                self.namespaces.follow(api, &kind, all, config_maps::marks, changed).await;
+                let (api, kind) = (namespaces(server), Namespace::kind(&()));
+                let all = watcher::Config::default().page_size(PAGE);
+                self.namespaces.follow(api, &kind, all, config_maps::namespace_record, changed).await;
             }
         }
     }
@@ -240,15 +239,15 @@ impl Fleet {
     async fn follow_config_maps(&self, server: &Server, report: &impl Fn(Trigger)) {
         let resource = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
         let kind = ConfigMap::kind(&());
-        let own = self.config_maps.own.iter().map(|(namespace, store)| {
-            let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &resource);
-            let record = |object: &DynamicObject| self.config_maps.own_map(object);
-            store.follow(api, &kind, watcher::Config::default(), record, |change| {
-                report(Trigger::ConfigMapChanged(change.object))
-            })
-        });
+        let api = Api::namespaced_with(server.client.clone(), &self.config_maps.namespace, &resource);
+        let record = |object: &DynamicObject| self.config_maps.own_map(object);
+        let config = watcher::Config::default().page_size(SMALL_PAGE);
+        let own = self
+            .config_maps
+            .own
+            .follow(api, &kind, config, record, |change| report(Trigger::ConfigMapChanged(change.object)));
         let local = self.config_maps.local.iter().map(|(name, store)| {
-            let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+            let config = watcher::Config::default().fields(&format!("metadata.name={name}")).page_size(SMALL_PAGE);
             let record = |object: &DynamicObject| self.config_maps.local_map(object);
             let changed = |change: Change<config_maps::ConfigMapRecord>| {
                 if self.local().contains(&change.object.namespace) {
@@ -257,7 +256,7 @@ impl Fleet {
             };
             store.follow(self.scope.api(server, &resource), &kind, config, record, changed)
         });
-        tokio::join!(futures::future::join_all(own), futures::future::join_all(local));
+        tokio::join!(own, futures::future::join_all(local));
     }
 
     fn is_ours(&self, variant: &VariantRecord) -> bool {
@@ -265,7 +264,7 @@ impl Fleet {
     }
 
     pub fn is_excluded(&self, namespace: &str) -> bool {
-        self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|marks| marks.excluded)
+        self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|record| record.excluded)
     }
 
     /// Reads the objects that we act on, in the order of namespace and name, without a copy.
@@ -287,7 +286,7 @@ impl Fleet {
     #[cfg(test)]
     pub fn put_namespace(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        self.namespaces.receive(watcher::Event::Apply(object), &config_maps::marks);
+        self.namespaces.receive(watcher::Event::Apply(object), &config_maps::namespace_record);
     }
 
     /// Namespaces whose own ConfigMaps are read.
@@ -298,8 +297,8 @@ impl Fleet {
                 local.insert(namespace.to_owned());
             }
         });
-        self.namespaces.each(|_, name, marks| {
-            if marks.enabled && !marks.excluded {
+        self.namespaces.each(|_, name, record| {
+            if record.enabled && !record.excluded {
                 local.insert(name.to_owned());
             }
         });

@@ -23,7 +23,7 @@ pub fn resources() -> impl Iterator<Item = &'static str> {
     VENDORS.into_iter().map(|(resource, _)| resource)
 }
 
-/// `selector`: only nodes with these labels count.
+/// Counts the allocatable GPUs of each type, on the nodes that match the label selector, if there is one.
 pub async fn count_gpus(server: &Server, selector: Option<&str>) -> Lookup<BTreeMap<String, i32>> {
     let nodes: Api<Node> = Api::all(server.client.clone());
     let wanted = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector));

@@ -30,7 +30,7 @@ struct ReferencedTarget {
     target: Arc<TargetName>,
     /// Indices of the objects. More than one is a conflict, which the plan resolves.
     by: Vec<usize>,
-    /// Its living pods, and how many of them are ready.
+    /// Number of the target's pods that have not ended, and how many of them are ready.
     pods: usize,
     ready: i32,
 }
@@ -48,7 +48,8 @@ struct ScaleRead {
 type Index<'a> = BTreeMap<(&'a str, Arc<TargetName>), usize>;
 
 impl Fleet {
-    /// Also reads scale targets of kinds that are not watched.
+    /// Assigns each pod to the scale target that owns it. Scale targets of kinds that are not watched are read from the API
+    /// server.
     pub(super) async fn assign_pods(&self, server: &Server, variants: &mut [ObservedVariant]) -> Vec<Arc<FleetPod>> {
         self.pod_names.tidy();
         let (mut targets, mut pods) = self.owned(variants);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use steersman_plan::variant::config::{Config, ConfigSources, concerns};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{
-    ConfigFinding, FleetSnapshot, MetricsError, Mode, ModelMetrics, ObservedVariant, Settings,
+    ConfigFinding, FleetSnapshot, MetricsError, Mode, ModelMetrics, ObservedVariant, Settings, has_model,
 };
 use steersman_reconcile::{DecodeError, Lookup, NamespacedName};
 use steersman_runtime::client::Server;
@@ -136,7 +136,7 @@ fn findings_of((config, findings): (&ConfigSources, &[ConfigFinding]), namespace
 
 /// Each model of a namespace once, however many variants it has.
 fn models(variants: &[ObservedVariant], config: &Config) -> Vec<ModelQuery> {
-    let living = variants.iter().filter(|variant| !variant.deleting && !variant.spec.model_id.is_empty());
+    let living = variants.iter().filter(|variant| !variant.deleting && has_model(&variant.spec));
     let keys: BTreeSet<NamespacedName> =
         living.map(|variant| NamespacedName::new(&variant.key.namespace, &variant.spec.model_id)).collect();
     let query = |key: NamespacedName| {
@@ -158,7 +158,10 @@ async fn measure(
             let time_limit = prometheus.time_limit();
             match tokio::time::timeout(time_limit, query).await {
                 Ok(metrics) => return metrics,
-                Err(_) => MetricsError::QueryFailed(format!("the queries took longer than {} s", time_limit.as_secs())),
+                Err(_) => MetricsError::QueryFailed(format!(
+                    "the queries took longer than {} s; check whether Prometheus is overloaded",
+                    time_limit.as_secs()
+                )),
             }
         }
         Err(why) => MetricsError::NotConfigured(why),
@@ -188,9 +191,9 @@ mod tests {
         variants::variant(&serde_json::from_value(object).unwrap())
     }
 
-    fn marked(exclude: &str) -> Option<config_maps::NamespaceMarks> {
+    fn namespace_record(exclude: &str) -> Option<config_maps::NamespaceRecord> {
         let namespace = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: exclude } } });
-        config_maps::marks(&serde_json::from_value(namespace).unwrap())
+        config_maps::namespace_record(&serde_json::from_value(namespace).unwrap())
     }
 
     #[test]
@@ -209,9 +212,9 @@ mod tests {
         put("theirs");
         assert_eq!(is_current(), (false, false), "another operator acts on it");
         put("ours");
-        fleet.namespaces.put(namespace.clone(), marked("true"));
+        fleet.namespaces.put(namespace.clone(), namespace_record("true"));
         assert_eq!(is_current(), (false, false), "its namespace is excluded");
-        fleet.namespaces.put(namespace, marked("false"));
+        fleet.namespaces.put(namespace, namespace_record("false"));
         assert_eq!(is_current(), (true, true));
         let other = ObservedVersion { uid: "other".to_owned(), ..version.clone() };
         assert_eq!((fleet.is_current(&variant, &other), fleet.is_owned(&variant.key)), (false, true));

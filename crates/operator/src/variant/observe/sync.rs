@@ -67,10 +67,8 @@ impl Fleet {
             (format!("{LEADER_WORKER_SET}s"), tried(self.groups.sync_state())),
             ("Pods".to_owned(), self.pods.sync_state()),
         ];
-        let own = self.config_maps.own.iter();
-        all.extend(
-            own.map(|(namespace, maps)| (format!("ConfigMaps of namespace {namespace}"), answered(maps.sync_state()))),
-        );
+        let maps = &self.config_maps;
+        all.push((format!("ConfigMaps of namespace {}", maps.namespace), answered(maps.own.sync_state())));
         all.extend(
             self.config_maps.local.iter().map(|(name, maps)| (format!("ConfigMaps named {name}"), maps.sync_state())),
         );
@@ -140,12 +138,12 @@ mod tests {
         assert_eq!(fleet.variants_listed().now_or_never(), Some(()), "past decisions do not depend on workloads");
         fleet.deployments.clear();
         fleet.stateful_sets.clear();
-        fleet.config_maps.own.iter().for_each(|(_, maps)| maps.failed("500".to_owned()));
+        fleet.config_maps.own.failed("500".to_owned());
         assert!(
             fleet.awaited().contains(&"ConfigMaps of namespace settings (500)".to_owned()),
             "settings have to be known"
         );
-        fleet.config_maps.own.iter().for_each(|(_, maps)| maps.forbidden("no".to_owned()));
+        fleet.config_maps.own.forbidden("no".to_owned());
         fleet.config_maps.local.iter().for_each(|(_, maps)| drop(maps.clear()));
         fleet.pods.forbidden("pods is forbidden".to_owned());
         assert_eq!(fleet.awaited(), ["LeaderWorkerSets", "Pods (pods is forbidden)"]);

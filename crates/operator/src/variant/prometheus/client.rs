@@ -14,7 +14,7 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Uri};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
+use steersman_plan::variant::config::prometheus::{CaCertificates, PrometheusConfig as Settings};
 use steersman_runtime::http::{Http, HttpSettings, Identity, Trust};
 
 /// Upstream's timeout of a query.
@@ -109,10 +109,14 @@ impl Connection {
             })
         };
         // Without verification no CA is needed.
-        let ca = self.settings.ca_cert_path.as_deref().filter(|_| !self.settings.insecure_skip_verify);
+        let ca = self.settings.ca.as_ref().filter(|_| !self.settings.insecure_skip_verify);
+        let ca = ca.map(|ca| match ca {
+            CaCertificates::Pem(text) => Ok(text.as_bytes().to_vec()),
+            CaCertificates::File(path) => read(path, "CA certificate"),
+        });
         let identity = self.settings.client_cert_path.as_ref();
         Ok(Files {
-            ca: ca.map(|path| read(path, "CA certificate")).transpose()?,
+            ca: ca.transpose()?,
             identity: identity
                 .map(|(chain, key)| Ok::<_, String>((read(chain, "client certificate")?, read(key, "client key")?)))
                 .transpose()?,
@@ -138,9 +142,9 @@ impl Connection {
             server_name: self.server_name.clone(),
             ..HttpSettings::from_env()
         };
-        if let (Some(pem), Some(path)) = (&files.ca, &self.settings.ca_cert_path) {
+        if let (Some(pem), Some(ca)) = (&files.ca, &self.settings.ca) {
             let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-            settings.roots = parsed.ok().filter(|roots| !roots.is_empty()).ok_or_else(|| invalid_ca(path))?;
+            settings.roots = parsed.ok().filter(|roots| !roots.is_empty()).ok_or_else(|| invalid_ca(ca))?;
             settings.trust = Trust::RootsAlone;
         }
         if self.settings.insecure_skip_verify {
@@ -150,16 +154,20 @@ impl Connection {
             settings.identity =
                 Some(Arc::new(identity(chain, key).map_err(|why| invalid_client_certificate(paths, &why))?));
         }
-        Http::new(settings).map_err(|error| match (&self.settings.client_cert_path, &self.settings.ca_cert_path) {
-            (_, Some(path)) if files.ca.is_some() && files.identity.is_none() => invalid_ca(path),
+        Http::new(settings).map_err(|error| match (&self.settings.client_cert_path, &self.settings.ca) {
+            (_, Some(ca)) if files.ca.is_some() && files.identity.is_none() => invalid_ca(ca),
             (Some(paths), _) => invalid_client_certificate(paths, &error.to_string()),
             _ => format!("cannot build the HTTP client: {error}"),
         })
     }
 }
 
-fn invalid_ca(path: &str) -> String {
-    format!("failed to parse CA certificate from {path}")
+fn invalid_ca(ca: &CaCertificates) -> String {
+    let source = match ca {
+        CaCertificates::Pem(_) => "PROMETHEUS_CA_CERT",
+        CaCertificates::File(path) => path,
+    };
+    format!("failed to parse CA certificate from {source}")
 }
 
 fn invalid_client_certificate((certificate, key): &(String, String), why: &str) -> String {
@@ -301,11 +309,11 @@ mod tests {
         let (gone, words) = (path("gone"), path("words"));
         let cases = [
             (
-                Settings { ca_cert_path: Some(gone.clone()), ..base.clone() },
+                Settings { ca: Some(CaCertificates::File(gone.clone())), ..base.clone() },
                 format!("CA certificate file not found: {gone}"),
             ),
             (
-                Settings { ca_cert_path: Some(words.clone()), ..base.clone() },
+                Settings { ca: Some(CaCertificates::File(words.clone())), ..base.clone() },
                 format!("failed to parse CA certificate from {words}"),
             ),
             (
@@ -331,7 +339,7 @@ mod tests {
         for (settings, expected) in cases {
             assert_eq!(Connection::new(&settings).unwrap().session().err(), Some(expected));
         }
-        let unverified = Settings { ca_cert_path: Some(gone), insecure_skip_verify: true, ..base };
+        let unverified = Settings { ca: Some(CaCertificates::File(gone)), insecure_skip_verify: true, ..base };
         assert!(Connection::new(&unverified).unwrap().session().is_ok());
     }
 

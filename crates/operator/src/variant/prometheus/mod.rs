@@ -3,6 +3,8 @@
 mod batches;
 mod client;
 mod fleet_query;
+#[cfg(test)]
+mod kept_texts;
 mod pod_index;
 mod promql;
 mod query;

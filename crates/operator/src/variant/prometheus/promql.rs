@@ -4,7 +4,7 @@
 use jiff::SignedDuration;
 use steersman_plan::variant::config::duration;
 
-/// Labels that identify pod and model. A pod that two jobs scrape has two series.
+/// Labels that identify pod and model. A pod that two jobs scrape has two series, which these labels join.
 const POD_LABELS: &str = "namespace, pod, pod_name, instance, model_name";
 
 /// Used share of the KV cache: vLLM, its earlier name, SGLang.
@@ -70,7 +70,7 @@ pub fn age(within: &NamespaceSelector) -> String {
     format!("time() - max by ({POD_LABELS}) ({})", either(times))
 }
 
-/// The same for pods without samples for up to an hour.
+/// Like [`age`], but looks back an hour, for pods that are no longer scraped.
 pub fn last_sample(within: &NamespaceSelector) -> String {
     let NamespaceSelector(within) = within;
     let times = KV.iter().chain(&QUEUE).map(|metric| format!("max_over_time(timestamp({metric}{{{within}}})[1h:1m])"));
@@ -99,8 +99,9 @@ pub fn requests(period: SignedDuration, within: &NamespaceSelector) -> String {
     format!("sum by (namespace, model_name) ({})", either(each))
 }
 
-/// Requests and bytes that wait at endpoint pickers. Of the series of a picker that two jobs scrape, one counts; queues
-/// and pickers are summed. The name is copied to another label and back, because an aggregation drops it.
+/// Requests and bytes that wait at endpoint pickers: the sum over all queues and pickers. If two jobs scrape the same
+/// picker, its series counts once (`max without`). The metric name is copied to the label `picked` and back, because
+/// an aggregation drops it.
 pub fn waiting(within: &NamespaceSelector) -> String {
     let each = |pod: &str, ways: &str| {
         let series = format!("{{__name__=~\"{PICKER_METRICS}\",{pod},{}}}", within.0);

@@ -90,7 +90,7 @@ fn transport_error(error: HttpError) -> QueryError {
              Prometheus a certificate with CA:FALSE that its CA has signed, and set PROMETHEUS_CA_CERT_PATH to the CA"
         )),
         HttpError::NotTrusted { host, cause } => QueryError::Permanent(format!(
-            "the certificate of {host} is not trusted ({cause}); set PROMETHEUS_CA_CERT_PATH to its CA, and \
+            "the certificate of {host} is not trusted ({cause}); set PROMETHEUS_CA_CERT to its CA, and \
              PROMETHEUS_SERVER_NAME if the certificate is for another name"
         )),
         // A retry would be as long, or as slow.

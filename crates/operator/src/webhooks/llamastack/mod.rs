@@ -4,8 +4,6 @@
 
 mod references;
 
-use std::sync::Arc;
-
 use kube::api::DynamicObject;
 use kube::core::admission::AdmissionRequest;
 use steersman_api::Family;
@@ -23,24 +21,17 @@ pub use references::rules;
 
 const FAMILY: Family = Family::Llsd;
 
-/// `namespace` is the operator's own, whose ConfigMaps every object may use.
-pub fn validator(server: Server, namespace: &str, missing: Missing) -> Handler {
-    let namespace: Arc<str> = namespace.into();
-    async_handler(move |request| decide(server.clone(), namespace.clone(), missing, request))
+pub fn validator(server: Server, missing: Missing) -> Handler {
+    async_handler(move |request| decide(server.clone(), missing, request))
 }
 
-async fn decide(
-    server: Server,
-    namespace: Arc<str>,
-    missing: Missing,
-    request: AdmissionRequest<DynamicObject>,
-) -> Response {
+async fn decide(server: Server, missing: Missing, request: AdmissionRequest<DynamicObject>) -> Response {
     let case = match cpu_bound::run(|| AdmissionCase::read(FAMILY, request)) {
         Ok(Some(case)) => case,
         Ok(None) => return Response::allow(),
         Err(response) => return *response,
     };
-    let lookups = references::look_up(&server, &namespace, &case).await;
+    let lookups = references::look_up(&server, &case).await;
     let review = cpu_bound::run(|| review(&case, &lookups, missing));
     case.response(&review.errors, review.warnings.iter().chain(&lookups.unknown))
 }

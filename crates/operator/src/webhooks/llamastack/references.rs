@@ -14,17 +14,17 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_plan::llamastack::validate::{Reference, ReferenceKind, ReferenceState, ReferencedObject, references};
+use steersman_plan::llamastack::validate::{
+    Reference, ReferenceKind, ReferenceState, ReferencedObject, is_shared_with, references,
+};
 use steersman_reconcile::{Message, message};
 use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::cpu_bound;
 use steersman_runtime::store::references::is_name;
 use tokio::time;
 
 use super::Rule;
 use crate::webhooks::case::AdmissionCase;
-
-/// A ConfigMap with this label, set to `true`, may be used from every namespace.
-pub const SHARED_LABEL: &str = "llamastack.io/watch";
 
 /// Most lookups for one request, more than a sensible object names.
 const MAX_LOOKUPS: usize = 64;
@@ -51,11 +51,12 @@ pub struct LookupResults {
     pub config_namespace: Option<String>,
 }
 
-/// Looks up the references that the request adds. `own` is the operator's namespace.
-pub async fn look_up(server: &Server, own: &str, case: &AdmissionCase) -> LookupResults {
-    let config_namespace = config_namespace(&case.new).filter(|namespace| *namespace != case.namespace);
+/// Looks up the references that the request adds.
+pub async fn look_up(server: &Server, case: &AdmissionCase) -> LookupResults {
+    let (config_namespace, added) = cpu_bound::run(|| (config_namespace(&case.new), added(case)));
+    let config_namespace = config_namespace.filter(|namespace| *namespace != case.namespace);
     let mut referenced: Vec<Reference> = Vec::new();
-    for reference in added(case) {
+    for reference in added {
         let reference = reference.with_config_namespace(config_namespace.as_deref());
         if !referenced.iter().any(|known| known.named == reference.named) {
             referenced.push(reference);
@@ -65,9 +66,8 @@ pub async fn look_up(server: &Server, own: &str, case: &AdmissionCase) -> Lookup
     let mut lookups = Vec::new();
     for reference in &referenced {
         let named = reference.named.clone();
-        let home = named.namespace == case.namespace || named.namespace == own;
         lookups.push(async move {
-            let found = find(server, &named, home).await;
+            let found = find(server, &named, &case.namespace).await;
             (named, found)
         });
     }
@@ -134,8 +134,10 @@ struct ImageLabels {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// Looks up one reference. Outside of `home` namespaces a ConfigMap counts as absent unless its label opens it to all.
-async fn find(server: &Server, named: &ReferencedObject, home: bool) -> Result<ReferenceState, CallError> {
+/// Looks up one reference of an object of the namespace. A ConfigMap of another namespace counts as absent unless its label
+/// shares it with this one.
+async fn find(server: &Server, named: &ReferencedObject, namespace: &str) -> Result<ReferenceState, CallError> {
+    let home = named.namespace == namespace;
     // An invalid name cannot exist, and in a URL it might be the path of another object.
     if !(is_name(&named.name) && is_name(&named.namespace)) || (named.kind == ReferenceKind::Secret && !home) {
         return Ok(ReferenceState::Missing);
@@ -151,9 +153,7 @@ async fn find(server: &Server, named: &ReferencedObject, home: bool) -> Result<R
         Err(CallError::Answered { code: 404, .. }) => return Ok(ReferenceState::Missing),
         Err(error) => return Err(error),
     };
-    let opened =
-        read.metadata.labels.and_then(|labels| labels.get(SHARED_LABEL).cloned()).is_some_and(|set| set == "true");
-    if !home && !opened {
+    if !home && !is_shared_with(&read.metadata.labels.unwrap_or_default(), namespace) {
         return Ok(ReferenceState::Missing);
     }
     let keys: BTreeSet<String> = read.data.into_iter().chain(read.binary_data).flatten().map(|(key, _)| key).collect();

@@ -66,7 +66,7 @@ async fn foreign_config_map_is_visible_only_with_label() {
     let Some(env) = AdmissionEnv::start("config-maps", &[]).await else { return };
     let elsewhere = env.cluster().namespace("elsewhere").await.unwrap();
     let maps: Api<ConfigMap> = elsewhere.api();
-    for (name, labels) in [("closed", json!({})), ("open", json!({ "llamastack.io/watch": "true" }))] {
+    for (name, labels) in [("closed", json!({})), ("open", json!({ "steersman.dev/shared-with": "All" }))] {
         let data = json!({ "ca-bundle.crt": "x", "config.yaml": "y" });
         let map: ConfigMap = object(json!({ "metadata": { "name": name, "labels": labels }, "data": data }));
         maps.create(&PostParams::default(), &map).await.unwrap();
@@ -94,7 +94,7 @@ async fn foreign_config_map_is_visible_only_with_label() {
         let output = env.apply(&config(name), &dry_run).await.failure();
         let message = "spec.server.userConfig.configMapName: failed to find overrideConfig ConfigMap";
         assert!(output.contains(&format!("{message} {name:?} in namespace {:?}", elsewhere.name())), "{output}");
-        assert!(output.contains("with the label llamastack.io/watch=true"), "{output}");
+        assert!(output.contains("with the label steersman.dev/shared-with="), "{output}");
     }
     assert_eq!(messages[0], messages[1], "a closed ConfigMap looks like an absent one");
     env.apply(&bundle("open"), &dry_run).await.ok();

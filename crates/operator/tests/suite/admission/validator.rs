@@ -18,7 +18,7 @@ async fn review(operation: &str, new: Value, old: Value) -> Value {
     let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
     config.default_retry = false;
     let server = Server::new(Client::try_from(config).unwrap(), "nowhere".to_owned(), Duration::from_secs(1));
-    let validator = llamastack::validator(server, "steersman-system", Missing::Refuse);
+    let validator = llamastack::validator(server, Missing::Refuse);
     let handlers = Handlers { validate: [(Family::Llsd, validator)].into(), ..Handlers::default() };
     response(Family::Llsd, handlers, "/validate/llsd", [new, old], operation).await
 }

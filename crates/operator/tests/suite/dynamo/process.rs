@@ -1,6 +1,9 @@
 //! `steersman run --controllers dgdr` as a process, under the operator's ServiceAccount with exactly the shipped roles.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::events::v1::Event;
+use rustix::process::Signal;
 use steersman_testkit::pod_behaviour::{BEHAVIOUR_ANNOTATION, PodBehaviour};
 use steersman_testkit::{ExclusiveCluster, exclusive_cluster, wait};
 
@@ -151,4 +154,80 @@ async fn request_deletion_keeps_graph_and_its_config() {
     assert!(test.namespace.api::<ConfigMap>().get_opt("planner-config-1a2b").await.unwrap().is_some());
     operator.assert_log_is_json();
     running.stop().await;
+}
+
+/// 160 bytes that expand to more than 50,000 nodes.
+const ALIAS_BOMB: &str = "a: &a [x,x,x,x,x,x,x,x,x]
+b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]
+c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]
+d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]
+e: [*d,*d,*d,*d,*d,*d,*d,*d]
+";
+
+#[tokio::test]
+async fn alias_bombs_delay_no_other_tenant() {
+    let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };
+    let cluster = exclusive.cluster;
+    let installation = TestInstallation::create(cluster).await;
+    let admin = cluster.admin().await.unwrap();
+    let families = [(Family::Dgdr, VERSION), (Family::Va, "v1alpha1")];
+    for (family, version) in families {
+        install_crd(&admin, &single_version_crd(family, version), &api_resource(family, version)).await;
+    }
+    install_crd(&admin, &graph_crd(), &api_resource(Family::Dgd, VERSION)).await;
+
+    // The attacker plants bombs wherever the operator reads YAML of its namespace.
+    let attacker = cluster.namespace("attacker").await.unwrap();
+    let documents = vec![ALIAS_BOMB; 1_490].join("---\n");
+    let planted = requests(&admin, attacker.name());
+    for place in 0..4 {
+        let name = format!("bomb-{place}");
+        create_named(&admin, attacker.name(), &name, spec(json!({ "autoApply": false }))).await.unwrap();
+        let annotation = if place == 0 { names::GENERATED_GRAPH } else { names::ADDITIONAL };
+        let text = if place == 0 { ALIAS_BOMB.replace('x', "[1,2,3]") } else { documents.clone() };
+        let patch = json!({ "metadata": { "annotations": { annotation: text } } });
+        planted.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        let patch = json!({ "status": { "phase": "Ready" } });
+        planted.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+    let settings: ConfigMap = object(json!({
+        "metadata": { "name": "model-scale-to-zero-config" },
+        "data": (0..1_000).map(|place| (format!("model.{place}"), ALIAS_BOMB)).collect::<BTreeMap<_, _>>(),
+    }));
+    attacker.api::<ConfigMap>().create(&PostParams::default(), &settings).await.unwrap();
+    let variants: Api<DynamicObject> =
+        Api::namespaced_with(admin.clone(), attacker.name(), &api_resource(Family::Va, "v1alpha1"));
+    let variant: DynamicObject = object(json!({
+        "apiVersion": "llmd.ai/v1alpha1", "kind": "VariantAutoscaling", "metadata": { "name": "bomb" },
+        "spec": { "modelID": "m", "scaleTargetRef": { "kind": "Deployment", "name": "d" } },
+    }));
+    variants.create(&PostParams::default(), &variant).await.unwrap();
+
+    let mut operator =
+        installation.start("bombs", &["--controllers", "dgdr,va", "--operator-image", "steersman:1"]).await;
+    installation.until_led_by("bombs").await;
+    for place in 0..4 {
+        let reported = wait::eventually("the annotation is reported", async || {
+            let request = planted.get(&format!("bomb-{place}")).await.ok()?;
+            (condition(&request.data["status"], "SpecAccepted").0 == "AnnotationTooLarge").then_some(())
+        });
+        reported.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    }
+    let tenant = cluster.namespace("tenant").await.unwrap();
+    create_named(&admin, tenant.name(), "sound", spec(json!({}))).await.unwrap();
+    let jobs = tenant.api::<Job>();
+    let created = wait::eventually("the Job of another tenant", async || jobs.get_opt("profile-sound").await.ok()?);
+    created.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    let faults = wait::eventually("the settings are reported", async || {
+        let status = variants.get("bomb").await.ok()?.data["status"].clone();
+        status["configFaults"].as_array().filter(|faults| !faults.is_empty()).map(|_| ())
+    });
+    faults.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    assert_eq!(installation.transitions().await, 0);
+    assert!(!operator.has_logged("lost the lease: standing by"), "{}", operator.log());
+    operator.signal(Signal::TERM);
+    assert_eq!(operator.exit_code().await, Some(0));
+    for family in [Family::Dgdr, Family::Va, Family::Dgd] {
+        uninstall_crd(&admin, family).await;
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use steersman_plan::variant::config::prometheus::PrometheusConfig as Settings;
+use steersman_plan::variant::config::prometheus::{CaCertificates, PrometheusConfig as Settings};
 use steersman_testkit::pki::Authority;
 use steersman_testkit::prometheus::{ClientAuth, PASSWORD, USER};
 
@@ -22,10 +22,10 @@ async fn untrusted_certificate_is_refused() {
     let path = |name: &str| folder.path().join(name).display().to_string();
 
     Authority::create(&folder.path().join("other")).unwrap();
-    let other = Settings { ca_cert_path: Some(path("other/ca.pem")), ..good.clone() };
+    let other = Settings { ca: Some(CaCertificates::File(path("other/ca.pem"))), ..good.clone() };
     let message = cause(&other).await;
     assert!(message.starts_with(&format!("the certificate of {host} is not trusted (")), "{message}");
-    assert!(message.contains("set PROMETHEUS_CA_CERT_PATH to its CA"), "{message}");
+    assert!(message.contains("set PROMETHEUS_CA_CERT to its CA"), "{message}");
 
     let elsewhere = Settings { server_name: Some("prometheus.example".to_owned()), ..good.clone() };
     let message = cause(&elsewhere).await;
@@ -39,7 +39,7 @@ async fn untrusted_certificate_is_refused() {
         .await;
 
     // Certificate files may appear and change at runtime.
-    let late = Settings { ca_cert_path: Some(path("late.pem")), ..good };
+    let late = Settings { ca: Some(CaCertificates::File(path("late.pem"))), ..good };
     let late_client = client(&late);
     let message = failure(&query_model(&late_client, "a", &[]).await).to_owned();
     assert_eq!(message, format!("CA certificate file not found: {}", path("late.pem")));

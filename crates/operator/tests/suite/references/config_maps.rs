@@ -59,7 +59,16 @@ async fn ca_bundles_of_cluster_and_namespaces_are_followed() {
     env.touch("named").await;
     controller.until_reconciles(reconciles + 1).await;
     env.until_condition("named", "SpecAccepted", |found| found["reason"] == "ConfigMapNotFound").await;
-    env.apply_config_map(elsewhere.name(), "shared", json!({ "llamastack.io/watch": "true" }), data).await;
+    // The label that all children have, and the name of another namespace, are no consent.
+    for labels in [json!({ "llamastack.io/watch": "true" }), json!({ "steersman.dev/shared-with": "team-b" })] {
+        env.apply_config_map(elsewhere.name(), "shared", labels, data.clone()).await;
+        let reconciles = controller.reconciles();
+        env.touch("named").await;
+        controller.until_reconciles(reconciles + 1).await;
+        env.until_condition("named", "SpecAccepted", |found| found["reason"] == "ConfigMapNotFound").await;
+    }
+    let consent = json!({ "steersman.dev/shared-with": format!("team-b_{}", env.namespace.name()) });
+    env.apply_config_map(elsewhere.name(), "shared", consent, data).await;
     until_bundle("named-ca-bundle", &[&one]).await;
 
     let odh = "odh-trusted-ca-bundle";

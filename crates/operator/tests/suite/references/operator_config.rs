@@ -1,9 +1,12 @@
 //! The operator's own ConfigMap, changed while the operator runs.
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use steersman_plan::llamastack::{GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG};
+use steersman_plan::llamastack::OPERATOR_CONFIG;
 
 use super::*;
+
+/// Default namespace of the Go operator. Any user who may create namespaces can own it.
+const GO_OPERATOR_NAMESPACE: &str = "llama-stack-k8s-operator-system";
 
 const SHIPPED_IMAGE: &str = "docker.io/llamastack/distribution-starter:0.7.1";
 const OVERRIDE_IMAGE: &str = "mirror.example.com/starter:0.7.3";
@@ -24,7 +27,6 @@ async fn operator_config_changes_apply_at_runtime() {
     let Some(env) = test_env("operator-config").await else { return };
     let admin = env.admin.clone();
     remove_config(&admin, NAMESPACE).await;
-    remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
     let set_config = async |data: Value| env.apply_config_map(NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     let spec = json!({ "distribution": { "name": "starter" },
         "resources": { "models": [{ "name": "m", "provider": "openai" }] } });
@@ -82,7 +84,8 @@ async fn operator_config_changes_apply_at_runtime() {
     env.stop(controller).await;
 }
 
-/// A restarted operator reads the overridden images before its first write, even from the namespace of the Go operator.
+/// A restarted operator reads the overridden images before its first write. A ConfigMap in the namespace of the Go operator
+/// has no effect: the operator does not trust a namespace because of its name.
 #[tokio::test]
 async fn restarted_operator_keeps_overridden_images() {
     let Some(env) = test_env("restarted").await else { return };
@@ -92,8 +95,10 @@ async fn restarted_operator_keeps_overridden_images() {
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(admin.clone());
     let apply = PatchParams::apply("test").force();
     namespaces.patch(GO_OPERATOR_NAMESPACE, &apply, &Patch::Apply(former)).await.unwrap();
-    let data = json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}") });
+    let data = json!({ "image-overrides": "starter: attacker.example.com/starter:1" });
     env.apply_config_map(GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+    let data = json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}") });
+    env.apply_config_map(NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     env.create("plain", plain_spec()).await;
     for _ in 0..2 {
         let controller = env.run(&env.account().await, Scope::Cluster);
@@ -109,13 +114,14 @@ async fn restarted_operator_keeps_overridden_images() {
     }
     // An operator that starts with an invalid ConfigMap keeps the Deployment as it is.
     let data = json!({ "image-overrides": "starter: [" });
-    env.apply_config_map(GO_OPERATOR_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+    env.apply_config_map(NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     let controller = env.run(&env.account().await, Scope::Cluster);
     let wrong = |found: &Value| found["message"].as_str().unwrap().contains("the value is not YAML");
     env.until_condition("plain", "SpecAccepted", wrong).await;
     let live = env.namespace.api::<Deployment>().get("plain").await.unwrap();
     assert_eq!(live.metadata.generation, Some(1));
-    remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
+    remove_config(&admin, NAMESPACE).await;
     env.until_deployment("plain", "has the shipped image", |template| *image(template) == SHIPPED_IMAGE).await;
+    remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
     env.stop(controller).await;
 }

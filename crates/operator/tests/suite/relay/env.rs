@@ -215,7 +215,7 @@ impl ProfilingEnv {
         let owners = output.metadata.owner_references.unwrap();
         let owner = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
         let mut snapshot = profiling_request(self.namespace.name(), features);
-        let accepted = steersman_plan::dynamo::request::spec_mark(&snapshot.object.spec);
+        let accepted = steersman_plan::dynamo::request::spec_hash(&snapshot.object.spec);
         snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
         snapshot.job = Some(ObservedJob { owner: Some(UID.into()), state, ..ObservedJob::default() });
         snapshot.output = Some(ObservedOutput {

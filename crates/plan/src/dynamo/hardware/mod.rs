@@ -217,7 +217,7 @@ fn not_discovered(why: &str) -> Finding {
             "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
              namespace, or set spec.hardware.{{gpuSku,vramMb,numGpusPerNode}} explicitly. Cause: {why}"
         ),
-        "If spec.hardware.totalGpus is set as well, profiling needs no discovery.",
+        "Set spec.hardware.totalGpus as well: without it, profiling still waits for discovery.",
     )
 }
 

@@ -70,17 +70,17 @@ pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
         return await_approval(snapshot);
     }
     let name = graph::name(object);
-    let marked = request::generated_graph(object).is_some();
+    let is_stored = request::generated_graph(object).is_some();
     match &snapshot.graph {
         None if was_deleted(object) => deleted(snapshot, &name),
-        None if marked || is_unseen(object) => missing(snapshot, &name),
+        None if is_stored || is_unseen(object) => missing(snapshot, &name),
         None => absent(snapshot, &name),
-        Some(found) if !marked && !is_unseen(object) => follow_known(snapshot, found),
+        Some(found) if !is_stored && !is_unseen(object) => follow_known(snapshot, found),
         Some(found) => match graph::claim(object, found) {
             Claim::Ours => {
                 let step = follow(snapshot, found);
                 // From now on, a missing graph means that it was deleted.
-                if marked {
+                if is_stored {
                     snapshot.object.annotations.insert(GENERATED_GRAPH.to_owned(), String::new());
                 }
                 step

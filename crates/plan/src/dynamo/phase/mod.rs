@@ -186,8 +186,8 @@ pub fn is_controlled(object: &ObservedObject, job: &ObservedJob) -> bool {
 /// Whether a Failed request has a Job that its status does not name: the spec was corrected, the Job was created, and
 /// then the status could not be written.
 fn has_unreported_job(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
-    let marked = job.is_some_and(|job| job.mark.is_some());
-    !request::has_job(object) && marked && is_own(object, job) && !is_inherited(object)
+    let by_steersman = job.is_some_and(|job| job.accepted_spec.is_some());
+    !request::has_job(object) && by_steersman && is_own(object, job) && !is_inherited(object)
 }
 
 /// Goes as far as possible from the current phase, and changes the snapshot to the expected state.
@@ -209,12 +209,12 @@ pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
     }
 }
 
-/// Marks the spec of a request that began without a mark, or whose change is permitted.
+/// Writes the hash of the spec to the annotation if it is absent, or after a permitted change.
 fn accept_spec(snapshot: &mut Snapshot) {
-    if let Acceptance::Marked(mark) = request::acceptance(&snapshot.object)
+    if let Acceptance::NewHash(hash) = request::acceptance(&snapshot.object)
         && request::phase(&snapshot.object).is_some_and(is_fixed)
     {
-        snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
+        snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), hash);
     }
 }
 

@@ -18,8 +18,8 @@ const PREPARING: &str = "Discovering GPU hardware and preparing profiling job";
 pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
     // The Job was made from a valid spec, even if the spec has changed since.
     if let Some(job) = snapshot.job.clone().filter(|job| is_own(&snapshot.object, Some(job))) {
-        if let Some(mark) = job.mark {
-            snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
+        if let Some(hash) = job.accepted_spec {
+            snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), hash);
         }
         snapshot.object.status.get_or_insert_default().last_retry = job.retry;
         return enter_profiling(snapshot);
@@ -111,8 +111,8 @@ fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> PhaseSt
     step.with_detail(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
 }
 
-/// Sets the fields that the request must have before the Job is created: the discovered hardware, and the mark of the
-/// spec.
+/// Sets the fields that the request must have before the Job is created: the discovered hardware, and the annotation
+/// with the hash of the spec.
 fn prepare(snapshot: &mut Snapshot) {
     let object = &mut snapshot.object;
     let requested = request::hardware(object);
@@ -122,7 +122,7 @@ fn prepare(snapshot: &mut Snapshot) {
         // The API server increments the generation with every change of the spec.
         object.generation = object.generation.map(|generation| generation + 1);
     }
-    object.annotations.insert(ACCEPTED_SPEC.to_owned(), request::spec_mark(&object.spec));
+    object.annotations.insert(ACCEPTED_SPEC.to_owned(), request::spec_hash(&object.spec));
     let retry = request::retry(object);
     object.status.get_or_insert_default().last_retry = retry;
 }
@@ -132,7 +132,7 @@ pub fn expect_job(snapshot: &mut Snapshot) {
     let object = &snapshot.object;
     snapshot.job = Some(ObservedJob {
         owner: Some(object.uid.clone()),
-        mark: Some(request::spec_mark(&object.spec)),
+        accepted_spec: Some(request::spec_hash(&object.spec)),
         retry: request::last_retry(object).map(str::to_owned),
         state: JobState::Running,
         ..ObservedJob::default()

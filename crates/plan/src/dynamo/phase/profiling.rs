@@ -54,7 +54,8 @@ fn state(snapshot: &Snapshot) -> ProfilingState {
     let has_result = output.is_some_and(|output| has_result(object, output));
     let job = snapshot.job.as_ref().filter(|job| is_own(object, Some(job)));
     match (job.map(|job| &job.state), verdict) {
-        // The profiler has finished. A later eviction of its pod changes nothing, nor does the replacement.
+        // The profiler has delivered its result. If its pod is evicted afterwards, the Job runs a replacement pod, whose
+        // result is not needed.
         (Some(JobState::Running | JobState::Suspended), Some("success"))
             if has_result && snapshot.job_pods.iter().any(|pod| pod.phase == "Failed") =>
         {

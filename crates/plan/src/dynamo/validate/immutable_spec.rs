@@ -54,7 +54,8 @@ fn is_reverted(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed
     if switched && matches!(changed, [only] if *only == path!(spec.autoApply)) {
         return true;
     }
-    // The plan compares the new spec with the stored mark.
+    // The old object has the annotation with the hash of the accepted spec; the new spec must match this hash. The
+    // annotation in the new object is not trusted.
     let then = ObservedObject { spec: new.spec.clone(), ..old.clone() };
     has_rejected_change(old) && request::acceptance(&then) != Acceptance::Changed
 }
@@ -97,7 +98,7 @@ fn remedy(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> Message 
 /// the value that the operator has set.
 fn compare(old: &Value, new: &Value, path: &FieldPath, operator_values: &OperatorValues, found: &mut Vec<FieldPath>) {
     let empty = Map::new();
-    // Overrides are parts of other objects, where an empty section can have a meaning.
+    // Overrides are parts of other objects, in which an empty object can have a meaning (`emptyDir: {}`).
     let exact = path.below(&path!(spec.overrides)).is_some_and(|inside| !inside.is_empty());
     let fields = |value: &Value| value.is_object() || (value.is_null() && !exact);
     if old != new && fields(old) && fields(new) {

@@ -29,8 +29,9 @@ pub struct OperatorValues {
 }
 
 impl OperatorValues {
-    /// A manifest sent as a whole, as by `kubectl replace`, lacks these values and the mark of the accepted spec. A
-    /// request with the mark was read before, so that its author has seen the values.
+    /// The values that `new` may omit. An author's own manifest, sent with `kubectl replace`, has neither these values nor
+    /// the annotation with the hash of the accepted spec. If `new` has that annotation, its author read the stored request
+    /// and saw the values, so none may be omitted.
     pub fn of(old: &Value, new: &Value, facts: &Facts<'_>) -> Self {
         if !new["metadata"]["annotations"][ACCEPTED_SPEC].is_null() {
             return Self::default();

@@ -117,7 +117,7 @@ pub fn no_image(spec: &RequestSpec, default: Option<&str>) -> Option<FieldError>
     })
 }
 
-/// The schema has the same list, but the object may have been stored before.
+/// Checks the type of GPU again: an object may have been stored before the schema had this list.
 pub fn unknown_sku(spec: &RequestSpec) -> Option<FieldError> {
     let GpuSku::Other(text) = spec.hardware.as_ref()?.gpu_sku.as_ref()? else { return None };
     let path = path!(spec.hardware.gpuSku);
@@ -126,14 +126,16 @@ pub fn unknown_sku(spec: &RequestSpec) -> Option<FieldError> {
     Some(error.stated_as(message![path, format!(" is {text:?}, which the profiler does not support")]))
 }
 
-/// The profiler would fail on it only at the end of its work.
+/// Checks `overrides.dgd` before profiling. Otherwise the profiler would fail on an invalid override at the end of its
+/// work.
 pub fn graph_override(spec: &RequestSpec) -> Option<FieldError> {
     let problem = graph::merge::problem(request::graph_override(spec)?)?;
     let remedy = "Correct the override; profiling then starts.";
     Some(invalid(path!(spec.overrides.dgd), None, problem, remedy))
 }
 
-/// The API server would refuse it only when the graph is created, at the end of all work.
+/// Checks the name in `overrides.dgd` before profiling. Otherwise the API server would reject the graph after hours of
+/// profiling.
 pub fn graph_name(spec: &RequestSpec) -> Option<FieldError> {
     let wanted = request::graph_override(spec)?.get("metadata")?.get("name")?;
     let valid = wanted.as_str().is_some_and(|name| name.is_empty() || names::is_valid(name));
@@ -149,7 +151,8 @@ pub fn graph_name(spec: &RequestSpec) -> Option<FieldError> {
     })
 }
 
-/// No container could start with a longer argument.
+/// Checks the length of the spec as JSON: the profiler gets it as one argument, and Linux starts no process with a longer
+/// one.
 pub fn long_spec(spec: &RequestSpec, default: Option<&str>) -> Option<FieldError> {
     let length = profile_job::config(spec, request::image_or(spec, default)?).len();
     (length > MAX_ARGUMENT_BYTES).then(|| {

@@ -21,16 +21,17 @@ pub struct AdoptedTemplate<'a> {
 pub fn adopted_template<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<AdoptedTemplate<'a>> {
     let live = snapshot.deployment.as_ref().filter(|live| live.template.is_object())?;
     let several = fields::replicas(&snapshot.object.spec) > 1;
+    // Both labels are accepted, so that scaling does not restart adopted pods.
     let labels = [several, !several].map(|several| label(snapshot, setup, several));
     let known = labels.iter().find(|label| live.adopted.as_ref() == Some(*label));
     let label = known.or(labels.first().filter(|_| live.legacy))?.clone();
     Some(AdoptedTemplate { live, label })
 }
 
-/// Hashes the inputs of the pods, not the template: a newer version may render the template differently, which is no
-/// reason for a restart. The spec counts in its v1alpha1 form, from which earlier operators made the pods, plus the
-/// v1alpha2 inputs that are present. `several` records whether there was more than one replica at the adoption; scaling
-/// must not restart running pods.
+/// Value of the label: a hash of the inputs of the pods. The template itself is not hashed, because a newer version may
+/// render it differently, which is no reason for a restart. The spec is hashed in its v1alpha1 form, from which earlier
+/// operators made the pods, with the v1alpha2 inputs that are present. `several`: whether the spec had more than one
+/// replica at the adoption, which made earlier operators add scheduling rules to the pods.
 fn label(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
     let object = &snapshot.object;
     let mut server = json!(object.v1alpha1.server);

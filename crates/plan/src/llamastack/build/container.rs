@@ -1,6 +1,6 @@
 //! The container of the server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, HTTPGetAction, Probe, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -101,8 +101,10 @@ fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
     .chain(generated.into_iter().flat_map(|generated| generated.pod.env.iter().chain(&generated.env).cloned()))
     .collect();
     let all: Vec<&EnvVar> = ours.iter().chain(fields::env(spec)).collect();
-    let repeated = |place: usize| all[place + 1..].iter().any(|later| later.name == all[place].name);
-    (0..all.len()).filter(|place| !repeated(*place)).map(|place| all[place].clone()).collect()
+    let mut known = BTreeSet::new();
+    let mut last: Vec<EnvVar> = all.into_iter().rev().filter(|env| known.insert(&env.name)).cloned().collect();
+    last.reverse();
+    last
 }
 
 /// A request of zero counts as unset. Limits are added only if the user sized the server by `workers`.

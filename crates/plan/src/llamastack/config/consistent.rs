@@ -50,7 +50,7 @@ pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
         errors.push(error(
             path!(spec.networking.tls.secretName),
             "secretName is required when TLS is enabled",
-            "Set it to a Secret of type kubernetes.io/tls in the namespace of this object.",
+            "Set it to the name of a Secret of type kubernetes.io/tls in the namespace of this object.",
             rules::TLS_NEEDS_SECRET,
         ));
     }

@@ -8,7 +8,7 @@ use super::ids::{self, EffectiveId};
 use super::problem::reason;
 use super::secrets::Secrets;
 use super::version::ServerVersion;
-use super::{Base, FieldError, apis, consistent};
+use super::{Base, FieldError, apis, consistent, limits};
 
 pub(super) struct Draft<'a> {
     pub spec: &'a LlamaStackDistributionSpec,
@@ -36,6 +36,14 @@ impl<'a> Draft<'a> {
             secrets: Secrets::default(),
             resources: 0,
         }
+    }
+
+    /// Whether the spec is within the limits. If not, nothing else is checked.
+    pub fn check_limits(&mut self) -> bool {
+        let exceeded = limits::errors(self.spec);
+        let within = exceeded.is_empty();
+        self.errors.extend(exceeded);
+        within
     }
 
     pub fn refuse(&mut self, path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) {
@@ -100,7 +108,7 @@ pub(super) fn take(map: &mut Map<String, Value>, key: &str) -> Map<String, Value
     }
 }
 
-/// The same for a list.
+/// Removes a list, to be put back later. Another kind of value counts as empty.
 pub(super) fn take_list(map: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     match map.remove(key) {
         Some(Value::Array(inner)) => inner,

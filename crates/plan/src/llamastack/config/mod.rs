@@ -10,6 +10,7 @@ mod external;
 mod ids;
 mod kinds;
 mod layout;
+mod limits;
 mod listen;
 mod merge;
 mod needs;
@@ -40,6 +41,7 @@ pub use external::{
     External, INSTALL, Installed, all as external_providers, merge as merge_external,
     merge_files as merge_external_files,
 };
+pub use limits::{MAX_DISABLED, MAX_NAME_BYTES, MAX_POD_ENTRIES, MAX_PROVIDERS, MAX_RESOURCES, MAX_SECRET_REFERENCES};
 pub use listen::{TLS_CERT, TLS_KEY, TLS_PATH};
 pub use merge::{ANNOTATION, Merge};
 pub use pod::{CONFIG_DIR, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, INIT_MEMORY_LIMIT, Pod, mount, variable};
@@ -175,13 +177,18 @@ pub fn check(input: &Input<'_>) -> Checked {
 
 pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
     let mut draft = Draft::new(spec, None);
-    external::check(&mut draft);
+    if draft.check_limits() {
+        external::check(&mut draft);
+    }
     Checked { errors: draft.errors, remarks: draft.remarks, secrets: Vec::new() }
 }
 
 /// Disabled APIs are removed before resources are bound, so that no model gets a provider that is not there.
 fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     let mut draft = Draft::new(input.spec, input.base);
+    if !draft.check_limits() {
+        return (draft, Prepare::default());
+    }
     let entries = providers::expand(&mut draft);
     let disabled = disabled::names(&mut draft);
     merge::providers(&mut draft, &entries, input.merge);

@@ -14,10 +14,10 @@ use crate::llamastack::fields;
 pub(super) fn report(draft: &mut Draft<'_>, prepare: Prepare) {
     let mut needed = BTreeSet::new();
     draft.config.values().for_each(|value| collect(value, &mut needed));
+    let in_spec = fields::env(draft.spec).iter().map(|env| &env.name);
+    let set: BTreeSet<String> = in_spec.chain(draft.secrets.uses.iter().map(|used| &used.variable)).cloned().collect();
     for name in needed {
-        let in_spec = fields::env(draft.spec).iter().any(|env| env.name == name);
-        let from_secret = draft.secrets.uses.iter().any(|used| used.variable == name);
-        if in_spec || from_secret || prepare.variables().contains(&name.as_str()) {
+        if set.contains(&name) || prepare.variables().contains(&name.as_str()) {
             continue;
         }
         let env = path!(spec.workload.overrides.env);

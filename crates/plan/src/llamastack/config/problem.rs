@@ -19,8 +19,16 @@ pub mod reason {
     pub const NEEDED: &str = "EnvironmentNeeded";
 }
 
+/// Most words of a list in a message: every field of a long spec may have such a message.
+const MAX_LISTED: usize = 50;
+
 /// Joins words as `a, b, c`, or returns `none`.
 pub(super) fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    let words: Vec<&str> = words.into_iter().collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    let mut words = words.into_iter();
+    let listed: Vec<&str> = words.by_ref().take(MAX_LISTED).collect();
+    match (listed.is_empty(), words.count()) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => listed.join(", "),
+        (false, more) => format!("{} and {more} more", listed.join(", ")),
+    }
 }

@@ -26,9 +26,10 @@ const RESOURCES: [(&str, &str, &str); 8] = [
     ("benchmarks", "benchmark_id", "eval"),
 ];
 
-/// Removes base providers that need an API without providers. A provider of the spec that does is an error.
+/// Removes providers of the base that need an API for which no provider is left. If a provider of the spec needs such
+/// an API, this is an error.
 pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
-    // The needs of other servers are unknown.
+    // Which API a provider needs is known only for these versions of the server.
     if draft.base.is_none() || !draft.server.since(0, 4) || !draft.server.before(0, 8) {
         return;
     }
@@ -36,7 +37,7 @@ pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
     while round(draft, entries) {}
 }
 
-/// Returns whether a provider was removed, which others may need.
+/// Removes providers once. Returns true if it removed one: others may have needed that one, so another round is due.
 fn round(draft: &mut Draft<'_>, entries: &[ProviderEntry]) -> bool {
     let served = served(draft);
     let (mut emptied, mut gone, mut refused) = (BTreeSet::new(), Vec::new(), Vec::new());

@@ -6,6 +6,7 @@ use steersman_reconcile::path;
 use super::FieldError;
 use super::problem::reason;
 use crate::content_hash::{self, sorted};
+use crate::yaml::Budget;
 
 /// Sorts keys at every level; lists keep their order. Strings that YAML 1.1 would read as another type are quoted,
 /// because the server's parser is one of YAML 1.1.
@@ -23,10 +24,7 @@ pub fn yaml(config: &Value) -> Result<String, FieldError> {
 
 /// Parses YAML of the user. The error names the position and quotes nothing of the text.
 pub fn read(text: &str) -> Result<Value, String> {
-    serde_saphyr::from_str(text).map_err(|error| match error.location() {
-        Some(at) => format!("not valid YAML at line {}, column {}", at.line(), at.column()),
-        None => "not valid YAML".to_owned(),
-    })
+    Budget::default().parse(text).map_err(|error| error.without_content("not valid YAML"))
 }
 
 /// Value of `status.resolvedDistribution.configHash`: independent of the layout of the file.

@@ -1,5 +1,8 @@
 //! Registers the models, tools and shields of the spec, each with a provider.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value, json};
 use steersman_reconcile::{FieldPath, message, path};
 
@@ -38,8 +41,9 @@ pub(super) fn add(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
 fn models(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
     let models = draft.spec.resources.as_ref().and_then(|resources| resources.models.as_deref()).unwrap_or_default();
     let first = default_provider(draft, INFERENCE, entries);
+    let known = inference_ids(draft);
     let mut reported = false;
-    let mut made: Vec<Value> = Vec::new();
+    let mut made = UniqueEntries::new("model_id");
     for (place, form) in models.iter().enumerate() {
         let path = path!(spec.resources.models).index(place);
         let model = form.model();
@@ -69,7 +73,7 @@ fn models(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
         }
         let provider = match model.provider.as_deref().filter(|id| !id.is_empty()) {
             Some(id) => {
-                exists(draft, id, &path);
+                exists(draft, &known, id, &path);
                 Some(id.to_owned())
             }
             None => {
@@ -109,9 +113,9 @@ fn models(draft: &mut Draft<'_>, entries: &[ProviderEntry]) {
         let entry = json!({
             "model_id": model.name, "provider_id": provider, "model_type": model_type, "metadata": metadata,
         });
-        once(draft, &mut made, entry, "model_id", &path);
+        made.add(draft, entry, &path);
     }
-    put(draft, "models", "model_id", made);
+    put(draft, "models", made);
 }
 
 /// Registers tools or shields, which have a name only and share one provider.
@@ -122,7 +126,7 @@ fn named(
     api: Api,
     field: &'static str,
     section: &str,
-    id_key: &str,
+    id_key: &'static str,
 ) {
     let path = path!(spec.resources).field(field);
     let Some(provider) = default_provider(draft, api, entries) else {
@@ -139,14 +143,14 @@ fn named(
     if let Some(variable) = &provider.required_variable {
         conditional(draft, &path, &provider.id, variable);
     }
-    let mut made = Vec::new();
+    let mut made = UniqueEntries::new(id_key);
     for (place, name) in names.iter().enumerate() {
         let mut entry = Map::new();
         entry.insert(id_key.to_owned(), Value::from(name.as_str()));
         entry.insert("provider_id".to_owned(), Value::from(provider.id.as_str()));
-        once(draft, &mut made, Value::Object(entry), id_key, &path.index(place));
+        made.add(draft, Value::Object(entry), &path.index(place));
     }
-    put(draft, section, id_key, made);
+    put(draft, section, made);
 }
 
 /// The first provider of the spec, else the first external one, else the first of the base that is always there.
@@ -174,45 +178,70 @@ fn conditional(draft: &mut Draft<'_>, path: &FieldPath, id: &str, variable: &str
     );
 }
 
-/// The server does not start with an unknown id. Ids of the base and of external providers count.
-fn exists(draft: &mut Draft<'_>, id: &str, path: &FieldPath) {
-    let known = draft.ids(INFERENCE.key);
-    let external = draft.external_ids(INFERENCE.key);
-    let mut all: Vec<&str> = known.iter().map(|known| known.id.as_str()).chain(external).collect();
-    if draft.base.is_none() || all.contains(&id) {
+/// Ids of the base and of external providers count.
+fn inference_ids(draft: &Draft<'_>) -> BTreeSet<String> {
+    let external = draft.external_ids(INFERENCE.key).into_iter().map(ToOwned::to_owned);
+    draft.ids(INFERENCE.key).into_iter().map(|known| known.id).chain(external).collect()
+}
+
+/// The server does not start with an unknown id.
+fn exists(draft: &mut Draft<'_>, known: &BTreeSet<String>, id: &str, path: &FieldPath) {
+    if draft.base.is_none() || known.contains(id) {
         return;
     }
-    all.sort_unstable();
-    let message = format!("provider ID {id:?} not found; available providers: {}", list(all));
+    let available = list(known.iter().map(String::as_str));
+    let message = format!("provider ID {id:?} not found; available providers: {available}");
     let section = path!(spec.providers.inference);
     let remedy = message!["Use one of them, add it to ", section, ", or remove provider to use the first one."];
     draft.refuse(path.field("provider"), message, remedy);
 }
 
-/// An entry listed twice is registered once, with its last values.
-fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str, path: &FieldPath) {
-    let same =
-        |known: &Value| known.get(id_key) == entry.get(id_key) && known.get("provider_id") == entry.get("provider_id");
-    match made.iter_mut().find(|known| same(known)) {
-        Some(known) => {
-            *known = entry;
-            let message = "it is listed more than once for the same provider; this entry is used";
-            draft.ignore(path.clone(), message, "Keep one entry.");
+/// Entries of one section, each with an id and a provider.
+struct UniqueEntries {
+    id_key: &'static str,
+    entries: Vec<Value>,
+    /// Index by id and provider.
+    places: BTreeMap<(Option<String>, Option<String>), usize>,
+}
+
+impl UniqueEntries {
+    fn new(id_key: &'static str) -> Self {
+        Self { id_key, entries: Vec::new(), places: BTreeMap::new() }
+    }
+
+    /// An entry listed twice is registered once, with its last values.
+    fn add(&mut self, draft: &mut Draft<'_>, entry: Value, path: &FieldPath) {
+        let word = |key| text(&entry, key).map(ToOwned::to_owned);
+        match self.places.entry((word(self.id_key), word("provider_id"))) {
+            Entry::Occupied(place) => {
+                self.entries[*place.get()] = entry;
+                let message = "it is listed more than once for the same provider; this entry is used";
+                draft.ignore(path.clone(), message, "Keep one entry.");
+            }
+            Entry::Vacant(place) => {
+                place.insert(self.entries.len());
+                self.entries.push(entry);
+            }
         }
-        None => made.push(entry),
     }
 }
 
 /// Appends the entries to those of the base. They replace base entries with the same id and provider.
-fn put(draft: &mut Draft<'_>, section: &str, id_key: &str, made: Vec<Value>) {
-    draft.resources += made.len() as i64;
+fn put(draft: &mut Draft<'_>, section: &str, made: UniqueEntries) {
+    let UniqueEntries { id_key, entries, .. } = made;
+    draft.resources += entries.len() as i64;
     let key = |resource: &Value| {
         let known = |key| text(resource, key).map(|written| ids::effective(written).id);
         (known(id_key), known("provider_id"))
     };
+    let own: BTreeSet<(Option<String>, Option<String>)> = entries.iter().map(key).collect();
+    let own_ids: BTreeSet<&Option<String>> = own.iter().map(|(id, _)| id).collect();
     Layout::of(draft).change(&mut draft.config, section, |list| {
         // A base entry without a provider is served by any provider.
-        list.retain(|base| !made.iter().any(|own| key(own) == key(base) || key(base) == (key(own).0, None)));
-        list.extend(made);
+        list.retain(|base| {
+            let key = key(base);
+            !(own.contains(&key) || (key.1.is_none() && own_ids.contains(&key.0)))
+        });
+        list.extend(entries);
     });
 }

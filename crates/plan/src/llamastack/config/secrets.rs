@@ -1,5 +1,7 @@
 //! Passes secret values through environment variables of the container, never through the file.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
 use steersman_api::llamastack::v1alpha2::{SecretKey, SecretRef};
 use steersman_reconcile::{FieldPath, message};
@@ -45,13 +47,8 @@ impl Secrets {
 
     /// Unique by name, in the order in which they were added.
     pub fn env(&self) -> Vec<EnvVar> {
-        let mut env: Vec<EnvVar> = Vec::with_capacity(self.uses.len());
-        for used in &self.uses {
-            if !env.iter().any(|known| known.name == used.variable) {
-                env.push(used.env());
-            }
-        }
-        env
+        let mut known = BTreeSet::new();
+        self.uses.iter().filter(|used| known.insert(&used.variable)).map(SecretUse::env).collect()
     }
 }
 

@@ -7,13 +7,17 @@ mod unread;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use steersman_api::llamastack::convert::{OMITTED, preserved_bytes};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::{DecodeError, decode, message, path};
 
 use super::config::problem::reason;
 use super::config::{ANNOTATION, Base, FieldError, Input, Merge, Source, check, check_without_file, source};
 
-pub use references::{Reference, ReferenceKind, ReferenceState, ReferencedObject, missing, referenced_by, references};
+pub use references::{
+    ALL_NAMESPACES, Reference, ReferenceKind, ReferenceState, ReferencedObject, SHARED_WITH_LABEL, is_shared_with,
+    missing, referenced_by, references,
+};
 pub use unread::{unread, unread_problem};
 
 /// Facts besides the object.
@@ -46,6 +50,9 @@ pub use crate::Review;
 /// removal of a finalizer, are never refused.
 pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     let deleting = !new["metadata"]["deletionTimestamp"].is_null();
+    if let Some(error) = omitted_fields(new).filter(|_| !deleting) {
+        return Review { errors: vec![error], warnings: Vec::new() };
+    }
     if deleting || old.is_some_and(|old| old["spec"] == new["spec"] && annotation(old) == annotation(new)) {
         return Review::default();
     }
@@ -69,6 +76,43 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
         Missing::Warn => warnings.extend(absent),
     }
     Review { errors, warnings: warnings.iter().map(FieldError::text).collect() }
+}
+
+/// A client of v1alpha1 that writes such an object would remove the fields that it could not read.
+fn omitted_fields(object: &Value) -> Option<FieldError> {
+    object["metadata"]["annotations"].get(OMITTED)?;
+    Some(FieldError::new(
+        path!(metadata.annotations).key(OMITTED),
+        reason::INVALID,
+        "the object has fields of v1alpha2 that v1alpha1 cannot show, and storing it in this form would remove them",
+        "Read and write it as llamastack.io/v1alpha2, without this annotation.",
+    ))
+}
+
+/// Most bytes of the fields that only v1alpha2 has. In v1alpha1 they are in an annotation, and all annotations of an
+/// object have at most 256 KiB; the rest is for the status and the user's own annotations.
+pub const MAX_PRESERVED_BYTES: usize = 200_000;
+
+fn too_large_for_v1alpha1(spec: &Value) -> Option<FieldError> {
+    (preserved_bytes(spec) > MAX_PRESERVED_BYTES).then(|| {
+        FieldError::new(
+            path!(spec),
+            reason::INVALID,
+            format!(
+                "the fields that only v1alpha2 has exceed {MAX_PRESERVED_BYTES} bytes of JSON, so that clients of \
+                 v1alpha1 could not read the object"
+            ),
+            message![
+                "Shorten ",
+                path!(spec.providers),
+                " and ",
+                path!(spec.resources),
+                ", or put the configuration into a ConfigMap and set ",
+                path!(spec.overrideConfig),
+                "."
+            ],
+        )
+    })
 }
 
 /// FR-079d: rejects a distribution that is not `known`. The message lists the known names in alphabetical order.
@@ -100,6 +144,7 @@ fn check_object(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Check
         Err(errors) => return CheckedObject { errors, ..CheckedObject::default() },
     };
     let mut errors: Vec<FieldError> = unknown_distribution(&spec, facts.distributions).into_iter().collect();
+    errors.extend(too_large_for_v1alpha1(&object["spec"]));
     let merge = Merge::parse(annotation(object)).unwrap_or_else(|problem| {
         errors.push(problem);
         Merge::default()

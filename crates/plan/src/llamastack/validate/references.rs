@@ -1,6 +1,7 @@
 //! The Secrets and ConfigMaps that a spec refers to, and which of them are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::{Cause, FieldPath, Segment, path};
@@ -9,6 +10,19 @@ use crate::llamastack::build::ca;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{FieldError, Input, Merge, check};
 use crate::llamastack::fields;
+
+/// Label by which the owner of a ConfigMap lets objects of other namespaces use it: names of namespaces, separated by `_`, or
+/// [`ALL_NAMESPACES`]. The operator sets it on nothing, so that it always is the owner's consent.
+pub const SHARED_WITH_LABEL: &str = "steersman.dev/shared-with";
+
+/// Not the name of a namespace, because it has a capital letter.
+pub const ALL_NAMESPACES: &str = "All";
+
+/// Whether the label of a ConfigMap lets objects of the namespace use it.
+pub fn is_shared_with(labels: &BTreeMap<String, String>, namespace: &str) -> bool {
+    let Some(value) = labels.get(SHARED_WITH_LABEL) else { return false };
+    value == ALL_NAMESPACES || value.split('_').any(|name| name == namespace)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReferenceKind {
@@ -40,8 +54,8 @@ pub struct Reference {
     /// The field that holds the name.
     pub path: FieldPath,
     purpose: Purpose,
-    /// The ConfigMap is in another namespace, where it needs a label that opens it to all.
-    foreign: bool,
+    /// The namespace of the object if it is another one: the ConfigMap needs the label for it.
+    shared_with: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +77,9 @@ pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Ref
         all.push(Reference::new(Purpose::Certificate, namespace, secret, keys, path!(spec.networking.tls.secretName)));
     }
     if let Some(bundle) = ca::reference(spec) {
-        let namespace = bundle.config_map_namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(namespace);
         let path = path!(spec.networking.tls.caBundle.configMapName);
-        all.push(Reference::new(Purpose::CaBundle, namespace, &bundle.config_map_name, ca::keys(bundle), path));
+        let reference = Reference::new(Purpose::CaBundle, namespace, &bundle.config_map_name, ca::keys(bundle), path);
+        all.push(reference.in_namespace(bundle.config_map_namespace.as_deref()));
     }
     if let Some(config) = &spec.override_config {
         let keys = vec!["config.yaml".to_owned()];
@@ -98,7 +112,7 @@ impl Reference {
             Purpose::Config | Purpose::CaBundle => ReferenceKind::ConfigMap,
         };
         let named = ReferencedObject { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-        Self { named, keys, path, purpose, foreign: false }
+        Self { named, keys, path, purpose, shared_with: None }
     }
 
     /// Whether it is the server's configuration, which v1alpha1 can take from another namespace.
@@ -108,17 +122,28 @@ impl Reference {
 
     /// Moves a reference to the server's configuration to this namespace. None: it stays in the object's own.
     #[must_use]
-    pub fn with_config_namespace(mut self, namespace: Option<&str>) -> Self {
-        if let Some(namespace) = namespace.filter(|namespace| self.is_config() && **namespace != self.named.namespace) {
-            namespace.clone_into(&mut self.named.namespace);
-            self.foreign = true;
+    pub fn with_config_namespace(self, namespace: Option<&str>) -> Self {
+        if self.is_config() { self.in_namespace(namespace) } else { self }
+    }
+
+    /// Moves the reference from the object's own namespace to this one, if there is one.
+    fn in_namespace(mut self, namespace: Option<&str>) -> Self {
+        let other = |namespace: &&str| !namespace.is_empty() && **namespace != self.named.namespace;
+        if let Some(namespace) = namespace.filter(other) {
+            self.shared_with = Some(mem::replace(&mut self.named.namespace, namespace.to_owned()));
         }
         self
     }
 
     fn absent(&self) -> FieldError {
         let ReferencedObject { name, namespace, .. } = &self.named;
-        let create = format!("Create it in namespace {namespace}, or reference another one.");
+        let create = match &self.shared_with {
+            None => format!("Create it in namespace {namespace}, or reference another one."),
+            Some(object) => format!(
+                "Create it in namespace {namespace} with the label {SHARED_WITH_LABEL}={object}, by which its owner lets \
+                 objects of namespace {object} use it, or reference another one."
+            ),
+        };
         let (reason, message, remedy) = match self.purpose {
             Purpose::Value | Purpose::Certificate => {
                 (reason::NO_SECRET, format!("Secret {name:?} not found in namespace {namespace:?}"), create)
@@ -126,19 +151,12 @@ impl Reference {
             Purpose::Config => (
                 reason::NO_CONFIG_MAP,
                 format!("failed to find overrideConfig ConfigMap {name:?} in namespace {namespace:?}"),
-                if self.foreign {
-                    "Create it there with the label llamastack.io/watch=true, or reference another one.".to_owned()
-                } else {
-                    create
-                },
+                create,
             ),
             Purpose::CaBundle => (
                 reason::NO_CONFIG_MAP,
                 format!("failed to find caBundle ConfigMap {name:?} in namespace {namespace:?}"),
-                format!(
-                    "{create} Outside the namespaces of this object and of Steersman it needs the label \
-                     llamastack.io/watch=true."
-                ),
+                create,
             ),
         };
         FieldError::new(self.path.clone(), reason, message, remedy).with_cause(Cause::NotFound)
@@ -172,4 +190,27 @@ pub fn referenced_by(problem: &FieldError) -> String {
     let inside = ["name", "key"].iter().any(|field| last == Some(&Segment::Field((*field).into())));
     let place = if inside { problem.path.parent() } else { problem.path.clone() };
     format!("{}. Referenced by: {place}", problem.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_config_map_names_its_users() {
+        let shared = |value: &str| is_shared_with(&[(SHARED_WITH_LABEL.to_owned(), value.to_owned())].into(), "team-a");
+        for (value, expected) in [
+            ("All", true),
+            ("team-a", true),
+            ("team-b_team-a", true),
+            ("team-b", false),
+            ("team", false),
+            ("all", false),
+            ("true", false),
+            ("", false),
+        ] {
+            assert_eq!(shared(value), expected, "{value:?}");
+        }
+        assert!(!is_shared_with(&[("llamastack.io/watch".to_owned(), "true".to_owned())].into(), "team-a"));
+    }
 }

@@ -30,13 +30,21 @@ use super::{Mode, names};
 
 pub type ConfigData = BTreeMap<String, String>;
 
+/// Most bytes of keys and values of a ConfigMap in a user's namespace: room for 2,000 models.
+pub const MAX_LOCAL_BYTES: usize = 256 * 1024;
+
+/// Stands for every key of a ConfigMap that is not read.
+const ANY_KEY: &str = "*";
+
 /// All sources of settings.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConfigSources {
-    /// Namespaces of the operator's own ConfigMaps. The first that has one is used.
-    pub namespaces: Vec<String>,
+    /// Namespace of the settings for the whole fleet.
+    pub namespace: String,
     /// By namespace and name.
     pub maps: BTreeMap<(String, String), ConfigData>,
+    /// ConfigMaps of users' namespaces that are too large to be read. `maps` has them without data.
+    pub too_large: BTreeSet<(String, String)>,
     /// Namespaces whose own ConfigMaps apply: they have a `VariantAutoscaling` or the label, and are not excluded.
     pub local: BTreeSet<String>,
     pub environment: BTreeMap<String, String>,
@@ -100,16 +108,15 @@ pub fn main_keys() -> impl Iterator<Item = &'static str> {
 pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<ConfigFinding>) {
     let mut findings = Vec::new();
     let empty = ConfigData::new();
-    let own = |candidates: &[String]| -> Option<(NamespacedName, &ConfigData)> {
-        seen.namespaces.iter().find_map(|namespace| found(seen, namespace, candidates))
-    };
+    let own = |candidates: &[String]| found(seen, &seen.namespace, candidates);
     let of = |map: &Option<(NamespacedName, &ConfigData)>| map.as_ref().map(|(name, _)| name.clone());
 
     let main = own(&names::main_maps(&seen.environment));
     let data = main.as_ref().map_or(&empty, |(_, data)| *data);
-    let mut notes = Notes { map: of(&main), findings: &mut findings };
     let text = data.get(interval::KEY).or_else(|| seen.environment.get(interval::KEY)).map(String::as_str);
-    let interval = interval::read(text, last.interval, &mut notes);
+    let interval_map = of(&main).filter(|_| data.contains_key(interval::KEY));
+    let interval = interval::read(text, last.interval, &mut Notes { map: interval_map, findings: &mut findings });
+    let mut notes = Notes { map: of(&main), findings: &mut findings };
     let from_environment = prometheus::has_address(&seen.environment);
     let prometheus = match prometheus::read(&seen.environment, data, seen.allow_http) {
         Ok(prometheus) => Some(prometheus),
@@ -123,14 +130,11 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
         }
         // A removed address is not an invalid value: metrics are no longer wanted from there.
         Err(PrometheusConfigError { key, why }) => {
-            let map_namespace = main.as_ref().map(|(map, _)| &map.namespace);
-            let own = map_namespace
-                .or(seen.namespaces.first())
-                .map_or_else(|| "in Steersman's namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
             let remedy = format!(
-                "Set it to the address of Prometheus, which begins with https://, in ConfigMap {} {own}. Until then the load \
-                 is unknown and replicas stay as they are.",
-                main.as_ref().map_or(names::MAIN[0], |(map, _)| map.name.as_str())
+                "Set it to the address of Prometheus, which begins with https://, in ConfigMap {} in namespace {}. Until then \
+                 the load is unknown and replicas stay as they are.",
+                main.as_ref().map_or(names::MAIN[0], |(map, _)| map.name.as_str()),
+                seen.namespace
             );
             notes.absent(key, &why, &remedy);
             None
@@ -164,12 +168,19 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
     let saturation = saturation::read(saturation_map.clone(), None, mode, &last.saturation, &mut findings);
     let fleet = saturation.common();
 
+    let is_large = |map: &NamespacedName| seen.too_large.contains(&(map.namespace.clone(), map.name.clone()));
     let mut local_zero = BTreeMap::new();
     let mut local_saturation = BTreeMap::new();
-    for namespace in seen.local.iter().filter(|namespace| !seen.namespaces.contains(namespace)) {
+    for namespace in seen.local.iter().filter(|namespace| **namespace != seen.namespace) {
         let last_zero = last.local_zero.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &zero_names) {
-            let own = read_zero(Some(map), &last_zero, &mut findings);
+            let own = if is_large(&map.0) {
+                let unread = BTreeMap::from([(ANY_KEY.to_owned(), None)]);
+                Notes { map: Some(map.0), findings: &mut findings }.too_large();
+                ScaleToZeroConfig { unread, ..last_zero }
+            } else {
+                read_zero(Some(map), &last_zero, &mut findings)
+            };
             // A map without a valid entry replaces nothing, unless it has entries that cannot be read.
             let own = match (own.entries.is_empty(), own.unread.is_empty()) {
                 (false, _) => Some(own),
@@ -182,7 +193,12 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
         }
         let last_saturation = last.local_saturation.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &saturation_names) {
-            let own = saturation::read(Some(map), Some(&fleet), mode, &last_saturation, &mut findings);
+            let own = if is_large(&map.0) {
+                Notes { map: Some(map.0), findings: &mut findings }.too_large();
+                last_saturation
+            } else {
+                saturation::read(Some(map), Some(&fleet), mode, &last_saturation, &mut findings)
+            };
             local_saturation.extend((!own.entries.is_empty()).then(|| (namespace.clone(), own)));
         }
     }
@@ -201,7 +217,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
 /// Whether a finding applies to objects of the namespace. ConfigMaps of other users' namespaces do not.
 pub fn concerns(finding: &ConfigFinding, seen: &ConfigSources, namespace: &str) -> bool {
-    finding.config_map.as_ref().is_none_or(|map| map.namespace == namespace || seen.namespaces.contains(&map.namespace))
+    finding.config_map.as_ref().is_none_or(|map| map.namespace == namespace || map.namespace == seen.namespace)
 }
 
 fn found<'a>(

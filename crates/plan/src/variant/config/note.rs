@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use steersman_reconcile::{Finding, NamespacedName, Severity};
 
-use super::ConfigFinding;
+use super::{ConfigFinding, MAX_LOCAL_BYTES};
 use crate::variant::Mode;
+use crate::yaml::{Budget, YamlError};
 
 /// Limits of the unknown fields that a finding names.
 const MOST_FIELDS: usize = 3;
@@ -25,6 +26,14 @@ impl Notes<'_> {
     pub fn bad(&mut self, key: &str, why: &str) {
         let remedy = "Correct the value. Until then the last valid value is used, or the default if there is none.";
         self.add(Severity::Warning, "ConfigValueInvalid", key, why, remedy);
+    }
+
+    /// The whole ConfigMap is not read.
+    pub fn too_large(&mut self) {
+        let remedy = "Remove entries or comments. Until then the last valid values are used, or the defaults if there are \
+                      none, and no model of this namespace is scaled to zero.";
+        let text = format!("it is too large to be read; at most {MAX_LOCAL_BYTES} bytes of keys and values are");
+        self.push(Severity::Warning, "ConfigMapTooLarge", &[], &text, remedy);
     }
 
     /// A value that is replaced by a valid one.
@@ -85,9 +94,11 @@ pub fn entries<T: DeserializeOwned + Clone>(
     check: impl Fn(&str, &mut T, Option<&T>, &mut Notes<'_>) -> Result<(), String>,
 ) -> BTreeMap<String, T> {
     let mut read = BTreeMap::new();
+    let mut budget = Budget::default();
     for (key, text) in data.iter().filter(|(key, _)| speaks(key)) {
         let before = last.get(key).filter(|_| mode == Mode::Steersman);
-        let entry = yaml::<T>(text).and_then(|mut entry| check(key, &mut entry, before, notes).map(|()| entry));
+        let entry =
+            yaml::<T>(&mut budget, text).and_then(|mut entry| check(key, &mut entry, before, notes).map(|()| entry));
         let entry = entry.map_err(|why| notes.bad(key, &why)).ok().or_else(|| before.cloned());
         read.extend(entry.map(|entry| (key.clone(), entry)));
     }
@@ -96,8 +107,9 @@ pub fn entries<T: DeserializeOwned + Clone>(
 
 /// Reports unknown fields, which are mostly typing errors. Values are never shown.
 pub fn unknown_fields(data: &BTreeMap<String, String>, known: &[&str], notes: &mut Notes<'_>) {
+    let mut budget = Budget::default();
     for (key, text) in data {
-        let Ok(fields) = yaml::<BTreeMap<String, IgnoredAny>>(text) else { continue };
+        let Ok(fields) = yaml::<BTreeMap<String, IgnoredAny>>(&mut budget, text) else { continue };
         let unknown = fields.into_keys().filter(|field| !known.contains(&field.as_str())).take(MOST_FIELDS);
         let unknown: Vec<String> = unknown.map(|field| format!("{:?}", shortened(&field))).collect();
         if !unknown.is_empty() {
@@ -111,10 +123,12 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST_FIELD)]
 }
 
-/// The message names the position and never the content.
-pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_saphyr::from_str(text).map_err(|error| match error.location() {
-        Some(at) => format!("invalid YAML or a wrong type at line {}, column {}", at.line(), at.column()),
-        None => "invalid YAML or a wrong type".to_owned(),
+/// The message names the limit or the position, and never the content. The budget holds for all entries of a ConfigMap.
+pub fn yaml<T: DeserializeOwned>(budget: &mut Budget, text: &str) -> Result<T, String> {
+    budget.parse(text).map_err(|error| match error {
+        YamlError::Limit(limit) => {
+            format!("the ConfigMap has {limit}, so that this entry and those after it are not read")
+        }
+        YamlError::Invalid { .. } => error.without_content("invalid YAML or a wrong type"),
     })
 }

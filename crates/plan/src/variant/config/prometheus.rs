@@ -1,4 +1,6 @@
 //! Reads the address and credentials of Prometheus from the environment or the main ConfigMap, keys `PROMETHEUS_*`.
+//! Paths of files come from the environment only: a ConfigMap could otherwise name any file of the operator's pod, such as
+//! its own token, together with the address to send it to.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,20 +8,25 @@ use std::net::IpAddr;
 
 pub const BASE_URL: &str = "PROMETHEUS_BASE_URL";
 const INSECURE: &str = "PROMETHEUS_TLS_INSECURE_SKIP_VERIFY";
-const CA_CERT: &str = "PROMETHEUS_CA_CERT_PATH";
-const CLIENT_CERT: &str = "PROMETHEUS_CLIENT_CERT_PATH";
-const CLIENT_KEY: &str = "PROMETHEUS_CLIENT_KEY_PATH";
+const CA_CERT: &str = "PROMETHEUS_CA_CERT";
+const CA_CERT_PATH: &str = "PROMETHEUS_CA_CERT_PATH";
+const CLIENT_CERT_PATH: &str = "PROMETHEUS_CLIENT_CERT_PATH";
+const CLIENT_KEY_PATH: &str = "PROMETHEUS_CLIENT_KEY_PATH";
 const SERVER_NAME: &str = "PROMETHEUS_SERVER_NAME";
 const TOKEN: &str = "PROMETHEUS_BEARER_TOKEN";
 const TOKEN_PATH: &str = "PROMETHEUS_TOKEN_PATH";
 
-pub const KEYS: [&str; 8] = [BASE_URL, INSECURE, CA_CERT, CLIENT_CERT, CLIENT_KEY, SERVER_NAME, TOKEN, TOKEN_PATH];
+pub const KEYS: [&str; 9] =
+    [BASE_URL, INSECURE, CA_CERT, CA_CERT_PATH, CLIENT_CERT_PATH, CLIENT_KEY_PATH, SERVER_NAME, TOKEN, TOKEN_PATH];
+
+/// Keys whose value is a path of a file.
+const PATHS: [&str; 4] = [CA_CERT_PATH, CLIENT_CERT_PATH, CLIENT_KEY_PATH, TOKEN_PATH];
 
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PrometheusConfig {
     pub base_url: String,
     pub insecure_skip_verify: bool,
-    pub ca_cert_path: Option<String>,
+    pub ca: Option<CaCertificates>,
     /// Certificate and key. Both are required.
     pub client_cert_path: Option<(String, String)>,
     pub server_name: Option<String>,
@@ -28,13 +35,20 @@ pub struct PrometheusConfig {
     pub token_path: Option<String>,
 }
 
+/// The certificates that sign the certificate of Prometheus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CaCertificates {
+    Pem(String),
+    File(String),
+}
+
 /// Hides the password in the address and the token.
 impl fmt::Debug for PrometheusConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Prometheus")
             .field("base_url", &without_secrets(&self.base_url))
             .field("insecure_skip_verify", &self.insecure_skip_verify)
-            .field("ca_cert_path", &self.ca_cert_path)
+            .field("ca", &self.ca)
             .field("client_cert_path", &self.client_cert_path)
             .field("server_name", &self.server_name)
             .field("bearer_token", &self.bearer_token)
@@ -70,7 +84,8 @@ pub fn has_address(source: &BTreeMap<String, String>) -> bool {
     source.get(BASE_URL).is_some_and(|url| !url.trim().is_empty())
 }
 
-/// All values come from the environment if it has an address, and from the map otherwise.
+/// All values come from the environment if it has an address. Otherwise paths of files come from the environment, and all
+/// other values from the map.
 pub fn read(
     environment: &BTreeMap<String, String>,
     map: &BTreeMap<String, String>,
@@ -82,7 +97,11 @@ pub fn read(
                    ConfigMap";
         refused(BASE_URL, why)
     })?;
-    let get = |key: &str| source.get(key).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+    let value_in = |values: &BTreeMap<String, String>, key: &str| {
+        values.get(key).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    };
+    let get = |key: &str| value_in(source, key);
+    let path = |key: &str| value_in(environment, key);
     let base_url = get(BASE_URL).unwrap_or_default();
     let lower = base_url.to_ascii_lowercase();
     if !(lower.starts_with("https://") || (allow_http && lower.starts_with("http://"))) {
@@ -95,12 +114,21 @@ pub fn read(
                    %2F, ? as %3F, # as %23 and @ as %40";
         return Err(refused(BASE_URL, why));
     }
-    let client_cert_path = match (get(CLIENT_CERT), get(CLIENT_KEY)) {
+    if let Some(key) = PATHS.into_iter().find(|key| get(key).is_some() && path(key).is_none()) {
+        let certificate =
+            if key == CA_CERT_PATH { ", or put the certificates themselves into PROMETHEUS_CA_CERT" } else { "" };
+        let why = format!(
+            "paths of files are not read from ConfigMaps; remove the key here and set {key} in the environment of \
+             Steersman{certificate}"
+        );
+        return Err(refused(key, &why));
+    }
+    let client_cert_path = match (path(CLIENT_CERT_PATH), path(CLIENT_KEY_PATH)) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
         (cert, _) => {
-            let missing = if cert.is_some() { CLIENT_KEY } else { CLIENT_CERT };
-            return Err(refused(missing, &format!("{CLIENT_CERT} and {CLIENT_KEY} must be set together")));
+            let missing = if cert.is_some() { CLIENT_KEY_PATH } else { CLIENT_CERT_PATH };
+            return Err(refused(missing, &format!("{CLIENT_CERT_PATH} and {CLIENT_KEY_PATH} must be set together")));
         }
     };
     let server_name = get(SERVER_NAME);
@@ -108,13 +136,21 @@ pub fn read(
         let why = format!("{name:?} is neither a host name nor an IP address; remove the port if it has one");
         return Err(refused(SERVER_NAME, &why));
     }
+    let insecure_skip_verify = get(INSECURE).as_deref() == Some("true");
+    let has_credentials = get(TOKEN).is_some() || path(TOKEN_PATH).is_some() || has_login(&base_url);
+    if insecure_skip_verify && has_credentials {
+        let why = "a token or login is not sent to a server whose certificate is not verified; set this to false and provide \
+                   the CA of Prometheus with PROMETHEUS_CA_CERT, or remove the token or login";
+        return Err(refused(INSECURE, why));
+    }
     Ok(PrometheusConfig {
-        insecure_skip_verify: get(INSECURE).as_deref() == Some("true"),
-        ca_cert_path: get(CA_CERT),
+        insecure_skip_verify,
+        // The certificates of the ConfigMap belong to its address.
+        ca: get(CA_CERT).map(CaCertificates::Pem).or_else(|| path(CA_CERT_PATH).map(CaCertificates::File)),
         client_cert_path,
         server_name,
         bearer_token: get(TOKEN).map(Token),
-        token_path: get(TOKEN_PATH),
+        token_path: path(TOKEN_PATH),
         base_url,
     })
 }
@@ -135,6 +171,11 @@ fn has_host(url: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._[]:".contains(c);
     let written = url.chars().all(|c| c.is_ascii_graphic());
     written && !host.is_empty() && host.chars().all(plain) && port.is_none_or(|port| port.parse::<u16>().is_ok())
+}
+
+/// Expects an address that passed `has_host`.
+fn has_login(url: &str) -> bool {
+    url.contains('@')
 }
 
 /// Follows the rules by which the TLS library checks server names.

@@ -174,23 +174,27 @@ impl Thresholds {
 
     /// Thresholds with which an idle replica is saturated would add replicas without end.
     pub fn always_saturated(&self) -> Option<String> {
-        let zero = |name: &str| Some(format!("{name} is 0, so every idle replica counts as saturated"));
+        let zero =
+            |name: &str| Some(format!("{name} is 0, so even an idle replica counts as saturated: set it above 0"));
         match self {
             _ if self.kv_cache <= 0.0 => zero("kvCacheThreshold"),
             _ if self.queue_length <= 0.0 => zero("queueLengthThreshold"),
             _ if self.analyzer == Analyzer::Tokens && self.queue_length < 1.0 => Some(format!(
-                "queueLengthThreshold ({:.1}) is below 1, so the token engine takes every busy replica as full",
+                "queueLengthThreshold ({:.1}) is below 1, so the token engine takes every busy replica as full: \
+                 raise it to 1 or more",
                 self.queue_length
             )),
             _ if self.analyzer == Analyzer::Shares && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
                 Some(format!(
-                    "kvCacheThreshold ({:.3}) is less than {LEAST_ROOM} above kvSpareTrigger ({:.3}), so every idle replica counts \
-                 as short of KV cache: raise the first or lower the second",
+                    "kvCacheThreshold ({:.3}) is less than {LEAST_ROOM} above kvSpareTrigger ({:.3}), so an idle replica \
+                     may have too little spare KV cache, and replicas would be added without end: raise the first or lower \
+                     the second",
                     self.kv_cache, self.kv_spare
                 ))
             }
             _ if self.queue_length < self.queue_spare => Some(format!(
-                "queueLengthThreshold ({:.1}) is below queueSpareTrigger ({:.1}), so every idle replica counts as short of queue",
+                "queueLengthThreshold ({:.1}) is below queueSpareTrigger ({:.1}), so even an idle replica has too little spare \
+                 queue, and replicas would be added without end: raise the first or lower the second",
                 self.queue_length, self.queue_spare
             )),
             _ => None,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::duration;
 use super::note::{Notes, entries, unknown_fields, yaml};
 use crate::variant::Mode;
+use crate::yaml::Budget;
 
 /// Default retention period.
 pub const RETENTION: SignedDuration = SignedDuration::from_mins(10);
@@ -143,11 +144,15 @@ pub fn read(
         }
     }
     if mode == Mode::Steersman {
-        let lost = data.iter().filter(|(key, text)| {
-            speaks(key.as_str()) && !entries.contains_key(*key) && yaml::<ScaleToZeroEntry>(text.as_str()).is_err()
-        });
-        let whom = |text: &String| yaml::<Whom>(text).ok().and_then(|whom| whom.model_id);
-        read.unread = lost.map(|(key, text)| (key.clone(), whom(text))).collect();
+        let (mut of_entries, mut of_models) = (Budget::default(), Budget::default());
+        for (key, text) in data.iter().filter(|(key, _)| speaks(key.as_str())) {
+            // Every entry counts, as above, so that the same ones are beyond the limits.
+            let is_read = yaml::<ScaleToZeroEntry>(&mut of_entries, text).is_ok();
+            if !is_read && !entries.contains_key(key) {
+                let whom = yaml::<Whom>(&mut of_models, text).ok().and_then(|whom| whom.model_id);
+                read.unread.insert(key.clone(), whom);
+            }
+        }
     }
     read.entries = entries;
     read
@@ -158,9 +163,10 @@ pub fn read(
 fn tell_ignored(data: &BTreeMap<String, String>, speaks: &impl Fn(&str) -> bool, notes: &mut Notes<'_>) {
     let (read, passed_over): (BTreeMap<_, _>, BTreeMap<_, _>) =
         data.iter().map(|(key, text)| (key.clone(), text.clone())).partition(|(key, _)| speaks(key));
+    let mut budget = Budget::default();
     for (key, text) in passed_over {
         let means = |entry: ScaleToZeroEntry| entry.enabled.is_some() || entry.retention.is_some();
-        if yaml::<ScaleToZeroEntry>(&text).is_ok_and(means) {
+        if yaml::<ScaleToZeroEntry>(&mut budget, &text).is_ok_and(means) {
             notes.ignored(
                 &key,
                 "keys of this ConfigMap must be __defaults__ or begin with \"model.\"",

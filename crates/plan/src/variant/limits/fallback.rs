@@ -131,9 +131,9 @@ impl Previous {
     /// The reason after bounds change the number to `to`, and the reason without that. Earlier bounds are dropped, so
     /// that the reason does not grow with every change of the bounds.
     pub fn clamped(&self, to: i32) -> (String, String) {
-        let unclamped = self.unclamped_reason.as_ref().unwrap_or(&self.reason);
-        let reason = format!("{unclamped} (clamped from {} to {to} for bounds)", self.replicas);
-        (reason.trim_start().to_owned(), unclamped.clone())
+        let unclamped_reason = self.unclamped_reason.as_ref().unwrap_or(&self.reason);
+        let reason = format!("{unclamped_reason} (clamped from {} to {to} for bounds)", self.replicas);
+        (reason.trim_start().to_owned(), unclamped_reason.clone())
     }
 }
 

@@ -114,7 +114,10 @@ pub fn apply_gpu_limit(seen: &FleetSnapshot, plan: &mut FleetPlan) {
         // Without a count of GPUs nothing grows. Upstream scales as if there were no limit.
         Lookup::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
         Lookup::Unknown(why) => {
-            let text = format!("cannot count the accelerators of the nodes: {why}");
+            let text = format!(
+                "cannot count the accelerators of the nodes: {why}; allow Steersman's service account to list nodes, or correct \
+                 WVA_NODE_SELECTOR"
+            );
             let told = Explanation::new(FactorCode::AcceleratorsNotCounted, text);
             let held = |(one, variant): (&GpuRequest, &&ObservedVariant)| {
                 let kept = hold(variant, seen.now).replicas;

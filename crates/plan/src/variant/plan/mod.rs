@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 use steersman_api::meta::conditions;
-use steersman_api::variant::v1alpha1::VariantAutoscalingSpec;
+use steersman_api::variant::v1alpha1::{MAX_MODEL_ID_LENGTH, VariantAutoscalingSpec};
 use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
 use self::gpu_limit::GpuHeadroom;
@@ -166,7 +166,14 @@ fn spec_error(spec: &VariantAutoscalingSpec) -> Option<Explanation> {
     if spec.model_id.is_empty() {
         return Some(Explanation::new(FactorCode::ModelIDEmpty, "ModelID is empty - cannot optimize"));
     }
-    // Current schemas reject this value. An object stored under an older one must not be scaled to zero by it.
+    // Current schemas reject the values below. An object stored under an older one keeps its last decision.
+    if !has_model(spec) {
+        let text = format!(
+            "spec.modelID has more than {MAX_MODEL_ID_LENGTH} characters - cannot optimize: set it to the label model_name of \
+             the server's metrics"
+        );
+        return Some(Explanation::new(FactorCode::ModelIDTooLong, text));
+    }
     if let Some(max) = spec.max_replicas.filter(|max| *max < MIN_MAX_REPLICAS) {
         let text = format!(
             "spec.maxReplicas={max} allows no replicas - cannot optimize: set it to {MIN_MAX_REPLICAS} or more, or remove it"
@@ -178,6 +185,11 @@ fn spec_error(spec: &VariantAutoscalingSpec) -> Option<Explanation> {
         let text = "spec.scaleTargetRef is missing - cannot optimize: set kind and name of the workload to scale";
         Explanation::new(FactorCode::ScaleTargetMissing, text)
     })
+}
+
+/// Whether the object names a model that metrics can be queried for.
+pub fn has_model(spec: &VariantAutoscalingSpec) -> bool {
+    !spec.model_id.is_empty() && spec.model_id.chars().nth(MAX_MODEL_ID_LENGTH).is_none()
 }
 
 /// Whether an object that is not decided on may have replicas. A deleted scale target may be recreated, so it counts

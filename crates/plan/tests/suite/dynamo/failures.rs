@@ -230,8 +230,8 @@ fn recreated_job_resets_profiling_phase() {
 fn result_of_unseen_job_is_used() {
     let mut env = TestEnv::new(request_snapshot(&spec("")));
     // The operator crashed after it had created the Job and before it wrote the status.
-    let mark = request::spec_mark(&env.snapshot.object.spec);
-    env.snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), mark);
+    let hash = request::spec_hash(&env.snapshot.object.spec);
+    env.snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), hash);
     let data = [("profiler_status", "success"), ("final_config.yaml", FINAL)];
     env.snapshot.output = Some(output(&data));
     env.settle();

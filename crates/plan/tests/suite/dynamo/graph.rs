@@ -303,3 +303,53 @@ fn graph_name_prefers_status_then_manifest() {
     earlier.snapshot.object.annotations.clear();
     assert_eq!(name(&earlier.snapshot.object), "qwen-dgd");
 }
+
+/// A ConfigMap in few bytes, with `9^5` nodes.
+fn alias_bomb(name: &str) -> String {
+    let mut text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\na0: &a [x,x,x,x,x,x,x,x,x]\n");
+    for (above, level) in ["a", "b", "c", "d"].into_iter().zip(["b", "c", "d", "e"]) {
+        text.push_str(&format!("{level}0: &{level} [{}]\n", [format!("*{above}").as_str(); 9].join(",")));
+    }
+    text
+}
+
+#[test]
+fn alias_bombs_in_annotations_are_reported() {
+    let mut env = TestEnv::after_deployment(&spec(""));
+    let few = vec![alias_bomb("a"); 90].join("---\n");
+    let many = vec![alias_bomb("a"); 1_000].join("---\n");
+    assert!(many.len() < ANNOTATION_LIMIT, "{}", many.len());
+    for (annotation, text, message) in [
+        (
+            ADDITIONAL,
+            &few,
+            "more than 100000 YAML nodes after aliases are expanded, so that none of its ConfigMaps is written",
+        ),
+        (ADDITIONAL, &many, "more than 100 YAML documents, so that none of its ConfigMaps is written"),
+        (GENERATED_GRAPH, &alias_bomb("a").replace("[x,", "[[x,x,x],"), "so that no graph is created from it"),
+    ] {
+        env.snapshot.object.annotations.insert(annotation.to_owned(), text.clone());
+        let plan = plan(&env.snapshot);
+        let finding = plan.findings.iter().find(|finding| finding.reason == "AnnotationTooLarge").unwrap();
+        assert!(finding.message.starts_with(&format!("Annotation {annotation} has more than ")), "{finding}");
+        assert!(finding.message.contains(message), "{finding}");
+        assert_eq!(plan.writes.len(), 0, "{:?}", plan.writes);
+        env.snapshot.object.annotations.remove(annotation);
+    }
+}
+
+#[test]
+fn alias_bombs_in_output_fail_generation() {
+    let object = request_snapshot(&spec("")).object;
+    let bombs = format!("{FINAL}---\n{}", vec![alias_bomb("a"); 90].join("---\n"));
+    let error = generate(&object, &output(&[("final_config.yaml", &bombs)])).unwrap_err();
+    assert_eq!(
+        error,
+        "failed to extract DGD from final_config.yaml: it has more than 100000 YAML nodes after aliases are expanded. \
+         Shorten the profiler's output"
+    );
+    let pareto = format!("- &x {{{}}}\n{}", "k: v", "- *x\n".repeat(1_001));
+    let error = generate(&object, &output(&[("final_config.yaml", FINAL), ("pareto.yaml", &pareto)])).unwrap_err();
+    assert!(error.contains("pareto.yaml has more than 1000 YAML anchors or aliases"), "{error}");
+    assert!(generate(&object, &output(&[("final_config.yaml", FINAL), ("pareto.yaml", "a: 1")])).is_ok(), "no list");
+}

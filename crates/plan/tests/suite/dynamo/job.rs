@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use steersman_api::convert::convert;
-use steersman_plan::dynamo::request::spec_mark as mark_of;
+use steersman_plan::dynamo::request::spec_hash;
 use steersman_plan::dynamo::{ObservedBinding, Snapshot, plan};
 use steersman_reconcile::WriteOp;
 
@@ -144,8 +144,8 @@ spec:
     ));
     let mut found = job.clone();
     found["spec"]["template"]["spec"]["containers"][0]["args"] = json!([]);
-    let mark = found["metadata"]["annotations"].as_object_mut().unwrap().remove("steersman.dev/accepted-spec").unwrap();
-    assert_eq!(mark, mark_of(&request_snapshot(&spec("")).object.spec));
+    let hash = found["metadata"]["annotations"].as_object_mut().unwrap().remove("steersman.dev/accepted-spec").unwrap();
+    assert_eq!(hash, spec_hash(&request_snapshot(&spec("")).object.spec));
     assert_eq!(found, want);
 }
 

@@ -195,10 +195,10 @@ fn jobs() -> impl Strategy<Value = Option<ObservedJob>> {
     let owner = one_of(vec![Some("8f3c".to_owned()), Some("8f3c".to_owned()), Some("other".to_owned()), None]);
     prop::option::of(
         (state, owner, one_of(vec![None, Some("odd".to_owned())]), one_of(vec![None, Some("1".to_owned())])).prop_map(
-            |(state, owner, mark, retry)| ObservedJob {
+            |(state, owner, accepted_spec, retry)| ObservedJob {
                 uid: "job-0".into(),
                 owner,
-                mark,
+                accepted_spec,
                 retry,
                 ended: matches!(state, JobState::Complete | JobState::Failed(_))
                     .then(|| now() - SignedDuration::from_hours(1)),

@@ -9,6 +9,7 @@ mod failures;
 mod graph;
 mod hardware;
 mod job;
+mod kept_texts;
 mod laws;
 mod leaves;
 mod legacy;
@@ -176,9 +177,9 @@ impl TestEnv {
     }
 
     fn set_job_state(&mut self, state: JobState) {
-        let mark =
+        let accepted_spec =
             self.objects.get("Job profile-qwen").map(|job| &job["metadata"]["annotations"][names::ACCEPTED_SPEC]);
-        let mark = mark.and_then(|mark| mark.as_str().map(str::to_owned));
+        let accepted_spec = accepted_spec.and_then(|hash| hash.as_str().map(str::to_owned));
         let retry = self.objects.get("Job profile-qwen").map(|job| &job["metadata"]["annotations"][names::RETRY]);
         let retry = retry.and_then(|retry| retry.as_str().map(str::to_owned));
         let (ended, phase) = match &state {
@@ -192,7 +193,7 @@ impl TestEnv {
         }
         let uid = format!("job-{}", self.created.len());
         self.snapshot.job =
-            Some(ObservedJob { uid, owner: Some("8f3c".into()), mark, retry, state, ended, failure: None });
+            Some(ObservedJob { uid, owner: Some("8f3c".into()), accepted_spec, retry, state, ended, failure: None });
     }
 
     fn set_pod_phase(&mut self, phase: &str) {
@@ -282,19 +283,13 @@ impl TestEnv {
             }
             "ConfigMap" => {
                 let metadata = &object.metadata;
-                let mark = metadata.annotations.as_ref().and_then(|known| known.get(names::REQUEST_UID).cloned());
+                let request = metadata.annotations.as_ref().and_then(|known| known.get(names::REQUEST_UID).cloned());
                 let known = self.snapshot.additional.iter().position(|known| known.name == name);
                 let created =
                     known.map_or(Some(self.snapshot.now), |place| self.snapshot.additional.remove(place).created);
                 let content = steersman_plan::dynamo::graph::content(&object.data);
                 let resource_version = Some("7".to_owned());
-                self.snapshot.additional.push(ObservedConfigMap {
-                    name,
-                    resource_version,
-                    created,
-                    request: mark,
-                    content,
-                });
+                self.snapshot.additional.push(ObservedConfigMap { name, resource_version, created, request, content });
             }
             "DynamoGraphDeployment" if self.snapshot.graph.is_none() => {
                 self.snapshot.graph = Some(ObservedGraph {

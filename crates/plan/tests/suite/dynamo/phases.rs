@@ -106,7 +106,7 @@ fn item_2_3_new_request_initializes_as_pending() {
 #[test]
 fn item_2_3_complete_request_skips_pending() {
     let mut env = TestEnv::new(request_snapshot(&spec("")));
-    assert!(env.reconcile(None), "the first reconcile writes the mark and the Job");
+    assert!(env.reconcile(None), "the first reconcile writes the hash and the Job");
     assert_eq!(env.created.last().map(String::as_str), Some("Job profile-qwen"));
     assert_eq!(env.phase(), Phase::Profiling);
     assert_eq!(env.event_reasons(), ["Initialized", "ProfilingJobCreated"]);
@@ -258,7 +258,7 @@ fn item_2_6_runtime_version_mutable_until_graph() {
 }
 
 #[test]
-fn item_2_6_unmarked_inherited_spec_is_accepted() {
+fn item_2_6_inherited_spec_without_hash_is_accepted() {
     let mut env = TestEnv::after_deployment(&spec(""));
     env.snapshot.object.annotations.remove(ACCEPTED_SPEC);
     env.snapshot.object.generation = Some(7);
@@ -378,7 +378,7 @@ fn owner_patch_comes_before_all_other_writes() {
     assert_eq!(
         (patched, env.phase()),
         (3, Phase::Deploying),
-        "one patch each for the mark, the graph, and the emptied annotation"
+        "one patch each for the hash, the graph, and the emptied annotation"
     );
 }
 

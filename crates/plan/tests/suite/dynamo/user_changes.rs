@@ -44,7 +44,7 @@ fn edited_config_map_content_is_preserved() {
 #[test]
 fn only_own_config_map_content_is_preserved() {
     let hour = SignedDuration::from_hours(1);
-    for (mark, age, unmarked_graph, preserved) in [
+    for (request, age, legacy_graph, preserved) in [
         (Some("8f3c"), -hour, false, true),
         (Some("another request"), hour, false, false),
         // A user's own ConfigMap with our labels: its content is not the generated one.
@@ -54,19 +54,19 @@ fn only_own_config_map_content_is_preserved() {
     ] {
         let mut env = TestEnv::after_deployment(&spec(""));
         let results = env.snapshot.object.status.as_mut().unwrap().profiling_results.as_mut().unwrap();
-        if unmarked_graph {
+        if legacy_graph {
             let metadata = results.selected_config.as_mut().unwrap().get_mut("metadata").unwrap();
             metadata.as_object_mut().unwrap().remove("annotations");
         }
         env.snapshot.additional = vec![ObservedConfigMap {
             name: CONFIG_MAP.into(),
             created: Some(now() + age),
-            request: mark.map(str::to_owned),
+            request: request.map(str::to_owned),
             content: json!({"data": {"a": "b"}}).as_object().unwrap().clone(),
             ..ObservedConfigMap::default()
         }];
         let want = if preserved { json!({"a": "b"}) } else { json!({"planner_config.json": "{}"}) };
-        assert_eq!(planned_config_map(&env)["data"], want, "{mark:?} {age} {unmarked_graph}");
+        assert_eq!(planned_config_map(&env)["data"], want, "{request:?} {age} {legacy_graph}");
     }
 }
 

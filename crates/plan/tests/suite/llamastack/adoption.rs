@@ -29,7 +29,7 @@ fn planned_deployment(snapshot: &Snapshot) -> Value {
     planned_object(&plan(snapshot), "Deployment").unwrap()
 }
 
-fn adoption_mark(deployment: &Value) -> Option<&str> {
+fn adoption_label(deployment: &Value) -> Option<&str> {
     deployment["metadata"]["labels"][ADOPTED_LABEL].as_str()
 }
 
@@ -37,41 +37,41 @@ fn adoption_mark(deployment: &Value) -> Option<&str> {
 fn legacy_deployment_keeps_pods_and_gets_mark() {
     let planned = planned_deployment(&adopted_snapshot(SPEC, true, None));
     assert_eq!(planned["spec"]["template"], legacy_template());
-    assert_eq!(adoption_mark(&planned).map(str::len), Some(16));
+    assert_eq!(adoption_label(&planned).map(str::len), Some(16));
     assert_eq!(planned["metadata"]["resourceVersion"], "7", "the write fails if the template changed meanwhile");
 }
 
 #[test]
 fn adopted_pods_stay_until_spec_changes() {
     let first = planned_deployment(&adopted_snapshot(SPEC, true, None));
-    let stored_mark = adoption_mark(&first).unwrap();
-    assert_eq!(planned_deployment(&adopted_snapshot(SPEC, false, Some(stored_mark))), first);
+    let stored_label = adoption_label(&first).unwrap();
+    assert_eq!(planned_deployment(&adopted_snapshot(SPEC, false, Some(stored_label))), first);
     for replicas in [0, 3] {
         let scaled =
-            planned_deployment(&adopted_snapshot(&format!("{SPEC}\nreplicas: {replicas}"), false, Some(stored_mark)));
+            planned_deployment(&adopted_snapshot(&format!("{SPEC}\nreplicas: {replicas}"), false, Some(stored_label)));
         assert_eq!((&scaled["spec"]["template"], &scaled["spec"]["replicas"]), (&legacy_template(), &json!(replicas)));
-        assert_eq!(adoption_mark(&scaled), Some(stored_mark), "{replicas}");
+        assert_eq!(adoption_label(&scaled), Some(stored_label), "{replicas}");
     }
 
     for ignored in ["podDisruptionBudget: {maxUnavailable: 1}", "autoscaling: {maxReplicas: 3}"] {
         let spec = SPEC.replace("server: {", &format!("server: {{{ignored}, "));
-        let planned = planned_deployment(&adopted_snapshot(&spec, false, Some(stored_mark)));
+        let planned = planned_deployment(&adopted_snapshot(&spec, false, Some(stored_label)));
         assert_eq!(planned["spec"]["template"], legacy_template(), "the field does not affect pods: {spec}");
     }
     let changes = [SPEC.replace("A,", "B,"), SPEC.replace("name: starter", "image: other")];
     for changed in changes {
-        let planned = planned_deployment(&adopted_snapshot(&changed, false, Some(stored_mark)));
+        let planned = planned_deployment(&adopted_snapshot(&changed, false, Some(stored_label)));
         assert_ne!(planned["spec"]["template"], legacy_template(), "{changed}");
-        assert_eq!((adoption_mark(&planned), planned["metadata"].get("resourceVersion")), (None, None), "{changed}");
+        assert_eq!((adoption_label(&planned), planned["metadata"].get("resourceVersion")), (None, None), "{changed}");
     }
-    let mut unmarked = adopted_snapshot(SPEC, false, None);
+    let mut unlabelled = adopted_snapshot(SPEC, false, None);
     assert_ne!(
-        planned_deployment(&unmarked)["spec"]["template"],
+        planned_deployment(&unlabelled)["spec"]["template"],
         legacy_template(),
-        "removing the mark requests new pods"
+        "removing the label requests new pods"
     );
-    unmarked.deployment = None;
-    assert_eq!(adoption_mark(&planned_deployment(&unmarked)), None);
+    unlabelled.deployment = None;
+    assert_eq!(adoption_label(&planned_deployment(&unlabelled)), None);
 }
 
 #[test]
@@ -98,14 +98,14 @@ fn differing_adopted_pods_are_reported() {
 /// Marks on existing Deployments stay valid. The hash covers the v1alpha1 fields, the image, and whether there are
 /// several pods.
 #[test]
-fn adoption_mark_is_stable_across_versions() {
+fn adoption_label_is_stable_across_versions() {
     for (text, several) in [(SPEC.to_owned(), false), (format!("{SPEC}\nreplicas: 2"), true)] {
         let spec: v1alpha1::LlamaStackDistributionSpec = serde_json::from_value(yaml(&text)).unwrap();
         let hashed_fields = json!({ "server": spec.server, "image": STARTER, "several": several });
         let digest = Sha256::digest(hashed_fields.to_string());
         let expected: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
-            adoption_mark(&planned_deployment(&adopted_snapshot(&text, true, None))),
+            adoption_label(&planned_deployment(&adopted_snapshot(&text, true, None))),
             Some(expected.as_str()),
             "{text}"
         );
@@ -128,8 +128,8 @@ fn adopted_pods_stay_until_configuration_changes() {
     };
     let first = planned_deployment(&snapshot_with_content("version: 2", true, None));
     assert_eq!(first["spec"]["template"], legacy_template(), "the earlier operator's hash annotation is ignored");
-    let stored_mark = adoption_mark(&first).unwrap();
-    assert_eq!(planned_deployment(&snapshot_with_content("version: 2", false, Some(stored_mark))), first);
-    let changed = planned_deployment(&snapshot_with_content("version: 3", false, Some(stored_mark)));
+    let stored_label = adoption_label(&first).unwrap();
+    assert_eq!(planned_deployment(&snapshot_with_content("version: 2", false, Some(stored_label))), first);
+    let changed = planned_deployment(&snapshot_with_content("version: 3", false, Some(stored_label)));
     assert_ne!(changed["spec"]["template"], legacy_template());
 }

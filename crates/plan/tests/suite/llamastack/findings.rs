@@ -6,7 +6,7 @@ use steersman_plan::llamastack::{ObservedClaim, Snapshot, plan};
 use steersman_reconcile::Severity::{Blocker, Warning};
 use steersman_reconcile::{EventType, Outcome};
 
-use super::{settled_snapshot, stored_status, v1alpha1_snapshot};
+use super::{settled_snapshot, stored_status, v1alpha1_snapshot, v1alpha2_snapshot};
 
 fn server(fields: &str) -> Snapshot {
     v1alpha1_snapshot(&format!("{{server: {{distribution: {{name: starter}}, {fields}}}}}"))
@@ -93,15 +93,16 @@ fn each_invalid_spec_yields_its_finding() {
             Blocker,
             "ConfigMapNotFound",
             "spec.overrideConfig.configMapName: failed to find overrideConfig ConfigMap \"mine\" in namespace \"b\"",
-            "Create it there with the label llamastack.io/watch=true, or reference another one.",
+            "Create it in namespace b with the label steersman.dev/shared-with=team-a, by which its owner lets objects of \
+             namespace team-a use it, or reference another one.",
         ),
         (
             server("tlsConfig: {caBundle: {configMapName: mine, configMapNamespace: b}}"),
             Blocker,
             "ConfigMapNotFound",
             "spec.networking.tls.caBundle.configMapName: failed to find caBundle ConfigMap \"mine\" in namespace \"b\"",
-            "Create it in namespace b, or reference another one. Outside the namespaces of this object and of \
-             Steersman it needs the label llamastack.io/watch=true.",
+            "Create it in namespace b with the label steersman.dev/shared-with=team-a, by which its owner lets objects of \
+             namespace team-a use it, or reference another one.",
         ),
         (
             server("autoscaling: {maxReplicas: 0}"),
@@ -205,4 +206,25 @@ fn blocker_leaves_running_objects_unchanged() {
     snapshot.settings.distributions.clear();
     let plan = plan(&snapshot);
     assert!(plan.writes.is_empty() && plan.prune.is_empty());
+}
+
+#[test]
+fn long_lists_block_plan() {
+    let models = (0..20_000).map(|place| format!("m{place}")).collect::<Vec<_>>().join(", ");
+    let env = (0..20_000).map(|place| format!("{{name: E{place}}}")).collect::<Vec<_>>().join(", ");
+    for (spec, message) in [
+        (
+            format!("{{distribution: {{name: starter}}, resources: {{models: [{models}]}}}}"),
+            "spec.resources.models: it has 20000 entries, but at most 2000 are allowed",
+        ),
+        (
+            format!("{{distribution: {{name: starter}}, workload: {{overrides: {{env: [{env}]}}}}}}"),
+            "spec.workload.overrides.env: it has 20000 entries, but at most 1000 are allowed",
+        ),
+    ] {
+        let plan = plan(&v1alpha2_snapshot(&spec));
+        let blockers: Vec<_> = plan.findings.iter().filter(|finding| finding.severity == Blocker).collect();
+        assert_eq!((blockers.len(), plan.writes.len()), (1, 0), "{:?}", plan.findings);
+        assert_eq!(blockers[0].message, message);
+    }
 }

@@ -1,4 +1,7 @@
 use serde_json::json;
+use steersman_plan::llamastack::config::{
+    MAX_DISABLED, MAX_NAME_BYTES, MAX_POD_ENTRIES, MAX_PROVIDERS, MAX_RESOURCES, MAX_SECRET_REFERENCES,
+};
 
 use super::{
     config, config_for, errors, errors_on, generate_on, generate_starter, modified_starter, remarks, remote_vllm,
@@ -237,4 +240,69 @@ fn unknown_embedding_dimension_is_rejected() {
         remarks(&generate_starter("{resources: {models: [{name: m, provider: openai, embeddingDimension: 3}]}}"));
     assert_eq!(dimension_remarks.len(), 1, "only embedding models have a dimension: {dimension_remarks:?}");
     assert!(dimension_remarks[0].starts_with("spec.resources.models[0].embeddingDimension: "), "{dimension_remarks:?}");
+}
+
+#[test]
+fn long_lists_are_refused_with_their_limit() {
+    let list = |count: usize| (0..count).map(|place| format!("m{place}")).collect::<Vec<_>>().join(", ");
+    for (section, most) in [("models", MAX_RESOURCES), ("tools", MAX_RESOURCES), ("shields", MAX_RESOURCES)] {
+        assert_eq!(
+            errors(&format!("{{resources: {{{section}: [{}]}}}}", list(20_000))),
+            [format!("spec.resources.{section}: it has 20000 entries, but at most {most} are allowed")]
+        );
+    }
+    let generated = generate_starter(&format!("{{resources: {{models: [{}]}}}}", list(MAX_RESOURCES)));
+    assert_eq!(generated.resource_count, MAX_RESOURCES as i64);
+    assert_eq!(
+        errors(&format!("{{disabled: [{}]}}", list(MAX_DISABLED + 1))),
+        ["spec.disabled: it has 101 entries, but at most 100 are allowed"]
+    );
+    let env = (0..=MAX_POD_ENTRIES).map(|place| format!("{{name: A{place}}}")).collect::<Vec<_>>().join(", ");
+    assert_eq!(
+        errors(&format!("{{resources: {{}}, workload: {{overrides: {{env: [{env}]}}}}}}")),
+        ["spec.workload.overrides.env: it has 1001 entries, but at most 1000 are allowed"]
+    );
+}
+
+#[test]
+fn many_providers_and_secrets_are_refused() {
+    let providers = |count: usize, more: &str| {
+        let each = |place| format!("{{id: p{place}, provider: vllm, endpoint: http://p{place}{more}}}");
+        (0..count).map(each).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(
+        errors(&format!("{{providers: {{inference: [{}]}}}}", providers(MAX_PROVIDERS + 1, ""))),
+        ["spec.providers: it has 201 entries, but at most 200 are allowed"]
+    );
+    let refs = (0..20).map(|place| format!("k{place}: {{name: s, key: k}}")).collect::<Vec<_>>().join(", ");
+    assert_eq!(
+        errors(&format!(
+            "{{providers: {{inference: [{}]}}}}",
+            providers(MAX_SECRET_REFERENCES / 20 + 1, &format!(", secretRefs: {{{refs}}}"))
+        )),
+        ["spec.providers: it has 520 entries, but at most 500 are allowed"]
+    );
+    let long = "x".repeat(MAX_NAME_BYTES + 1);
+    for provider in [
+        format!("{{id: {long}, provider: vllm}}"),
+        format!("{{provider: {long}}}"),
+        format!("{{provider: vllm, apiKey: {{name: {long}, key: k}}}}"),
+        format!("{{provider: vllm, settings: {{? {long} : 1}}}}"),
+    ] {
+        let found = errors(&format!("{{providers: {{inference: [{provider}]}}}}"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("spec.providers.inference[0]: an id, an image"), "{found:?}");
+    }
+}
+
+#[test]
+fn unknown_provider_lists_at_most_fifty() {
+    let each = |place| format!("{{id: p{place:03}, provider: vllm, endpoint: http://p{place}}}");
+    let providers = (0..MAX_PROVIDERS).map(each).collect::<Vec<_>>().join(", ");
+    let found = errors(&format!(
+        "{{providers: {{inference: [{providers}]}}, resources: {{models: [{{name: m, provider: x}}]}}}}"
+    ));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains(" more"), "{found:?}");
+    assert!(found[0].len() < 1_000, "{found:?}");
 }

@@ -277,3 +277,36 @@ fn merge_annotation_is_validated_and_applied() {
     let messages = error_texts(&TestEnv::new().review(&new, None));
     assert!(messages[0].starts_with("metadata.annotations[steersman.dev/provider-merge]: "), "{messages:?}");
 }
+
+#[test]
+fn spec_too_large_for_v1alpha1_is_refused() {
+    let with = |bytes: usize| {
+        object(&format!(
+            "{{providers: {{inference: {{provider: vllm, endpoint: http://v, settings: {{text: {}}}}}}}}}",
+            "x".repeat(bytes)
+        ))
+    };
+    let review = |new: &Value, old: Option<&Value>| error_texts(&TestEnv::new().review(new, old));
+    assert_eq!(review(&with(150_000), None), [""; 0]);
+    let error = "spec: the fields that only v1alpha2 has exceed 200000 bytes of JSON, so that clients of v1alpha1 could not \
+                 read the object";
+    assert_eq!(review(&with(300_000), None), [error]);
+    assert_eq!(review(&with(300_001), Some(&with(150_000))), [error]);
+    assert_eq!(review(&with(300_001), Some(&with(300_000))), [""; 0], "a stored object can be changed");
+}
+
+#[test]
+fn v1alpha1_write_never_drops_omitted_fields() {
+    let mut written = object("{}");
+    written["metadata"]["annotations"] = json!({ "llamastack.io/v1alpha2-fields-omitted": "true" });
+    let refused = TestEnv::new().review(&written, Some(&written));
+    assert_eq!(
+        error_texts(&refused),
+        [
+            "metadata.annotations[llamastack.io/v1alpha2-fields-omitted]: the object has fields of v1alpha2 that v1alpha1 cannot \
+          show, and storing it in this form would remove them"
+        ]
+    );
+    written["metadata"]["deletionTimestamp"] = json!("2026-11-18T00:00:00Z");
+    assert_eq!(error_texts(&TestEnv::new().review(&written, Some(&written))), [""; 0], "a finalizer can be removed");
+}

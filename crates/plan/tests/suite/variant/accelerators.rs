@@ -23,7 +23,9 @@ fn accelerators_go_to_the_most_saturated_where_they_are_short() {
         .insert("default".into(), SaturationEntry { enable_limiter: Some(true), ..SaturationEntry::default() });
     let held = decision(&seen, "v");
     assert_eq!((held.replicas, held.trace.wanted), (Some(2), 3));
-    assert_eq!(held.trace.limit_texts(), ["gpu-limiter: cannot count the accelerators of the nodes: not counted"]);
+    let text = "gpu-limiter: cannot count the accelerators of the nodes: not counted; allow Steersman's service account to list \
+                nodes, or correct WVA_NODE_SELECTOR";
+    assert_eq!(held.trace.limit_texts(), [text]);
     seen.gpus = Lookup::Known([("H100".to_owned(), 2)].into());
     let limited = decision(&seen, "v");
     assert_eq!((limited.replicas, limited.trace.decided_by), (Some(2), DecidedBy::Limits));

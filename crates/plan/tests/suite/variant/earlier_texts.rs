@@ -353,7 +353,7 @@ fn environment_keeps_variable_names() {
     assert_eq!(config.interval, SignedDuration::from_secs(30));
     assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().kv_cache, 0.7);
     assert!(config.zero("ns").enabled("ns", "m"));
-    let config = sources(&[("PROMETHEUS_BEARER_TOKEN", "x"), ("PROMETHEUS_CA_CERT_PATH", "/ca.crt")]);
+    let config = sources(&[("PROMETHEUS_BEARER_TOKEN", "x"), ("PROMETHEUS_CA_CERT", "/ca.crt")]);
     let prometheus = format!("{:?}", config.prometheus.unwrap());
     assert!(prometheus.contains("https://prometheus:9090") && prometheus.contains("/ca.crt"), "{prometheus}");
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use steersman_api::variant::v1alpha1::MAX_MODEL_ID_LENGTH;
 use steersman_plan::variant::config::thresholds::SaturationEntry;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{
@@ -271,6 +272,14 @@ fn an_object_that_cannot_be_worked_with_says_so_and_keeps_its_number() {
     let failed = |code: FactorCode, why: &str| DecisionKind::Failed(Explanation::new(code, why));
     let empty = failed(FactorCode::ModelIDEmpty, "ModelID is empty - cannot optimize");
     assert_eq!(with(&|one| spec(one).model_id.clear()), empty);
+    let long = with(&|one| spec(one).model_id = "ä".repeat(MAX_MODEL_ID_LENGTH + 1));
+    let codes = |kind: DecisionKind| match kind {
+        DecisionKind::Failed(why) => why.factors.iter().map(|factor| factor.code).collect::<Vec<_>>(),
+        _ => Vec::new(),
+    };
+    assert_eq!(codes(long), [FactorCode::ModelIDTooLong]);
+    let longest = with(&|one| spec(one).model_id = "ä".repeat(MAX_MODEL_ID_LENGTH));
+    assert_eq!(codes(longest), []);
     let missing = failed(FactorCode::ScaleTargetNotFound, super::NO_WORKLOAD);
     assert_eq!(with(&|one| one.target = Lookup::Known(None)), missing);
     let unread = with(&|one| one.target = Lookup::Unknown("forbidden".into()));

@@ -34,7 +34,7 @@ enum What {
     /// More than we want, where the server keeps only the whole.
     Extra,
     Order,
-    /// Ours by an earlier apply, and no longer wanted.
+    /// A field that we applied earlier, and no longer want.
     Unwanted,
     /// We have not applied any field of the object yet.
     NotOurs,

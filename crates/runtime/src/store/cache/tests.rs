@@ -146,3 +146,27 @@ fn lost_shared_object_concerns_whole_namespace() {
     receive(&cache, Event::InitApply(of("fourth", "6", "team-a")));
     assert_eq!(concerned(receive(&cache, Event::InitDone)), ["first", "fourth", "second", "third"]);
 }
+
+#[test]
+fn text_without_reader_is_not_kept() {
+    let naming = Some(Naming { label: "example.com/name", kind: "Request" });
+    let kind = GroupVersionKind::gvk("", "v1", "ConfigMap");
+    let cache = Cache::new(vec![Watched { kind: kind.clone(), labels: "", naming }]);
+    let config_map = |name: &str, label: Option<&str>, bytes: usize| -> DynamicObject {
+        let labels = label.map(|label| json!({ "example.com/name": label }));
+        serde_json::from_value(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name,
+            "namespace": "team-a", "uid": name, "resourceVersion": "1", "labels": labels },
+            "data": { "text": "x".repeat(bytes) } }))
+        .unwrap()
+    };
+    for (name, label, bytes, is_kept) in [
+        ("named", Some("qwen"), 10, true),
+        ("unnamed", None, 10, false),
+        ("large", Some("qwen"), MAX_TEXT_BYTES, false),
+    ] {
+        receive(&cache, Event::Apply(config_map(name, label, bytes)));
+        let found = cache.kinds[0].store.get(&NamespacedName::new("team-a", name)).unwrap();
+        assert_eq!(found.text.is_some(), is_kept, "{name}");
+        assert!(cache.has(&kind, "team-a", name), "{name}");
+    }
+}

@@ -59,7 +59,11 @@ fn name_of_record_is_shared_with_key() {
     for value in [2, 4] {
         let name: Arc<str> = "one".into();
         store.put(place.clone(), Some(NamedRecord(name.clone(), value)));
-        assert_eq!(Arc::strong_count(&name), 3, "here, in the record and as its key");
+        assert_eq!(
+            Arc::strong_count(&name),
+            3,
+            "the name is shared by this test, the record and the key, and never copied"
+        );
     }
 }
 

@@ -80,14 +80,14 @@ pub fn token(body: &[u8]) -> Option<Sensitive<String>> {
 
 /// A header that is marked as sensitive, so that no library logs it. None: the token has characters that a header cannot have.
 pub fn bearer(token: &Sensitive<String>) -> Option<HeaderValue> {
-    marked(&format!("Bearer {}", token.reveal()))
+    sensitive_header(&format!("Bearer {}", token.reveal()))
 }
 
 pub fn basic(user: &Sensitive<String>, password: &Sensitive<String>) -> Option<HeaderValue> {
-    marked(&format!("Basic {}", STANDARD.encode(format!("{}:{}", user.reveal(), password.reveal()))))
+    sensitive_header(&format!("Basic {}", STANDARD.encode(format!("{}:{}", user.reveal(), password.reveal()))))
 }
 
-fn marked(text: &str) -> Option<HeaderValue> {
+fn sensitive_header(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);
     Some(value)

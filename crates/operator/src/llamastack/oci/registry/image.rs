@@ -8,6 +8,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use steersman_plan::llamastack::config::base::{LabelError, LayerFile, from_labels, layer_file};
 use steersman_plan::oci::is_digest;
+use steersman_runtime::cpu_bound;
 
 use super::session::Session;
 use super::{ImageLabels, RegistryError, layer};
@@ -120,7 +121,7 @@ pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<ImageLa
     };
     let base = wanted.and(content).and_then(|content| {
         // The caller sets the name; the labels do not state the version of the server.
-        from_labels("", "", &labels, |_| Ok(content))
+        cpu_bound::run(|| from_labels("", "", &labels, |_| Ok(content)))
     });
     Ok(ImageLabels { digest: digest.to_owned(), base })
 }

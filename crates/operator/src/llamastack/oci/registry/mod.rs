@@ -49,7 +49,10 @@ pub enum RegistryError {
     Absent { registry: String, repository: String, what: String },
     #[error("registry {registry} answered HTTP {code} to the request for {what}")]
     Answered { registry: String, what: String, code: u16 },
-    #[error("registry {registry} requires an authentication that Steersman does not support ({why})")]
+    #[error(
+        "registry {registry} requires an authentication that Steersman does not support ({why}); use a pull secret with \
+         user and password, or a registry with Basic or Bearer authentication"
+    )]
     Challenge { registry: String, why: String },
     #[error("registry {registry} sent {what} that cannot be used: {why}")]
     Unusable { registry: String, what: String, why: String },

@@ -7,6 +7,7 @@ use super::{is_ours, metadata, read};
 use crate::dynamo::names::{self, ADDITIONAL};
 use crate::dynamo::request;
 use crate::dynamo::snapshot::{ObservedConfigMap, ObservedGraph, ObservedObject};
+use crate::yaml::Limit;
 
 const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
 
@@ -17,9 +18,21 @@ pub fn additional_names(object: &ObservedObject) -> Vec<String> {
 
 /// Names of the ConfigMaps in a text of YAML documents.
 pub(super) fn names_in(object: &ObservedObject, text: &str) -> Vec<String> {
-    let maps = read::documents(text).into_iter().filter(is_config_map);
-    let maps = maps.filter_map(|document| config_map(object, None, &[], document));
-    maps.filter_map(|map| map["metadata"]["name"].as_str().map(str::to_owned)).collect()
+    let names = config_maps(text).into_iter().filter_map(|document| name_of(object, &document).map(str::to_owned));
+    names.collect()
+}
+
+/// None of the ConfigMaps of a text that exceeds a limit.
+fn config_maps(text: &str) -> Vec<Value> {
+    match &*read::documents(text) {
+        Ok(documents) => documents.iter().filter(|document| is_config_map(document)).cloned().collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The limit that the annotation with the ConfigMaps exceeds, so that none of them is written.
+pub fn exceeded_limit(object: &ObservedObject) -> Option<Limit> {
+    read::documents(annotation(object)).as_ref().as_ref().err().copied()
 }
 
 fn annotation(object: &ObservedObject) -> &str {
@@ -29,7 +42,7 @@ fn annotation(object: &ObservedObject) -> &str {
 /// The ConfigMaps have no owner until the graph exists, then the graph owns them: like the graph, they must outlive the
 /// request. Other kinds are skipped.
 pub fn additional(object: &ObservedObject, graph: Option<&ObservedGraph>, there: &[ObservedConfigMap]) -> Vec<Value> {
-    let documents = read::documents(annotation(object)).into_iter().filter(is_config_map);
+    let documents = config_maps(annotation(object)).into_iter();
     documents.filter_map(|document| config_map(object, graph, there, document)).collect()
 }
 
@@ -48,19 +61,21 @@ fn is_written(object: &ObservedObject, there: &ObservedConfigMap) -> bool {
     }
 }
 
+/// A generated ConfigMap must not overwrite the profiler's output.
+fn name_of<'a>(object: &ObservedObject, document: &'a Value) -> Option<&'a str> {
+    let name = request::non_empty(document["metadata"]["name"].as_str())?;
+    (name != names::output(&object.name)).then_some(name)
+}
+
 fn config_map(
     object: &ObservedObject,
     graph: Option<&ObservedGraph>,
     there: &[ObservedConfigMap],
     document: Value,
 ) -> Option<Value> {
+    let name = name_of(object, &document)?.to_owned();
     let Value::Object(mut document) = document else { return None };
     let Some(Value::Object(found)) = document.remove("metadata") else { return None };
-    let name = request::non_empty(found.get("name").and_then(Value::as_str))?.to_owned();
-    // A generated ConfigMap must not overwrite the profiler's output.
-    if name == names::output(&object.name) {
-        return None;
-    }
     let mut metadata = metadata(object, found, &name);
     document.retain(|key, _| ["apiVersion", "kind"].contains(&key.as_str()) || CONTENT.contains(&key.as_str()));
     if let Some(there) = there.iter().find(|there| there.name == name && is_written(object, there)) {

@@ -6,7 +6,7 @@ pub mod merge;
 mod read;
 mod translate;
 
-pub use additional::{additional, additional_names, content};
+pub use additional::{additional, additional_names, content, exceeded_limit as additional_limit};
 pub use read::{EARLIER, FINAL, PARETO, ProfilerOutput, key, read};
 
 use serde_json::{Map, Value, json};
@@ -15,6 +15,7 @@ use steersman_api::Family;
 use crate::dynamo::names::{self, GENERATED_GRAPH, REQUEST_UID};
 use crate::dynamo::request;
 use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, ObservedOutput};
+use crate::yaml::{Limit, YamlError};
 
 pub type JsonObject = Map<String, Value>;
 
@@ -73,7 +74,7 @@ pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<Gene
     Ok(GeneratedGraph { graph, text, additional, skipped, pareto })
 }
 
-/// Gives the graph its name, its namespace and the mark of the request.
+/// Gives the graph its metadata and, if the request sets one, the version.
 fn ready(object: &ObservedObject, mut graph: JsonObject, name: &str) -> JsonObject {
     let found = match graph.remove("metadata") {
         Some(Value::Object(found)) => found,
@@ -87,8 +88,8 @@ fn ready(object: &ObservedObject, mut graph: JsonObject, name: &str) -> JsonObje
     graph
 }
 
-/// Metadata of a generated object, with the labels and the mark of its request. Of the found metadata only labels and
-/// annotations stay; the rest is the API server's.
+/// Metadata of a generated object, with the labels and the UID of its request. Of the metadata in the profiler's output,
+/// only labels and annotations stay.
 fn metadata(object: &ObservedObject, mut metadata: JsonObject, name: &str) -> JsonObject {
     metadata.retain(|key, value| ["labels", "annotations"].contains(&key.as_str()) && value.is_object());
     let labels = metadata.entry("labels").or_insert_with(|| json!({}));
@@ -143,12 +144,25 @@ pub fn wanted(object: &ObservedObject) -> Result<Map<String, Value>, String> {
 }
 
 fn manifest(text: &str) -> Result<Map<String, Value>, String> {
-    let graph: Map<String, Value> = read::parse(text)?;
-    if is_graph(&graph) {
-        return Ok(graph);
+    let manifest = read::manifest(text);
+    let graph = match &*manifest {
+        Ok(graph) => graph,
+        Err(YamlError::Limit(limit)) => return Err(format!("it has {limit}")),
+        Err(YamlError::Invalid { cause, .. }) => return Err(cause.clone()),
+    };
+    if is_graph(graph) {
+        return Ok(graph.clone());
     }
     let word = |name: &str| graph.get(name).cloned().unwrap_or_default();
     Err(format!("it has kind {} and apiVersion {}", word("kind"), word("apiVersion")))
+}
+
+/// The limit that the annotation with the graph exceeds, so that it is not used.
+pub fn manifest_limit(object: &ObservedObject) -> Option<Limit> {
+    match &*read::manifest(request::generated_graph(object)?) {
+        Err(YamlError::Limit(limit)) => Some(*limit),
+        Ok(_) | Err(YamlError::Invalid { .. }) => None,
+    }
 }
 
 /// The graph in the request's status.
@@ -164,10 +178,10 @@ fn annotated(object: &ObservedObject) -> Option<Map<String, Value>> {
 
 /// Whether Steersman generated the graph, and not an earlier operator.
 fn is_ours(object: &ObservedObject) -> bool {
-    let marked = |graph: &Map<String, Value>| {
+    let has_uid = |graph: &Map<String, Value>| {
         graph.get("metadata").is_some_and(|metadata| metadata["annotations"][REQUEST_UID].is_string())
     };
-    selected(object).is_some_and(marked) || annotated(object).is_some_and(|graph| marked(&graph))
+    selected(object).is_some_and(has_uid) || annotated(object).is_some_and(|graph| has_uid(&graph))
 }
 
 /// The name of the request's graph. Earlier operators wrote it to the status only once the graph existed; until then

@@ -1,12 +1,13 @@
 //! Reads the graph and the other objects from the profiler's output.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use steersman_api::Family;
 
 use super::is_served;
+use crate::yaml::{Booleans, Budget, Limit, Memo, YamlError, split_documents};
 
 pub const FINAL: &str = "final_config.yaml";
 /// Keys of profilers with an earlier protocol, simulated and real.
@@ -31,9 +32,13 @@ pub fn key(data: &BTreeMap<String, String>, simulated: bool) -> Option<&'static 
 pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<ProfilerOutput, String> {
     let key = key(data, simulated).unwrap_or(FINAL);
     let text = data.get(key).map(String::as_str).unwrap_or_default();
+    // One budget for all keys of the output.
+    let mut budget = Budget::new(Booleans::TrueAndFalse);
     let mut graph = None;
     let mut additional = Vec::new();
-    for document in documents(text) {
+    let documents = parse_documents(text, &mut budget)
+        .map_err(|limit| format!("failed to extract DGD from {key}: it has {limit}. Shorten the profiler's output"))?;
+    for document in documents {
         match document {
             // The last graph counts, and earlier ones do not belong to it.
             Value::Object(found) if found.get("kind").and_then(Value::as_str) == Some(Family::Dgd.kind()) => {
@@ -52,35 +57,47 @@ pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<Profiler
     if !graph.get("spec").is_some_and(Value::is_object) {
         return Err(format!("failed to extract DGD from {key}: the DynamoGraphDeployment has no spec"));
     }
-    let pareto = data.get(PARETO).and_then(|text| parse(text).ok()).unwrap_or_default();
+    let pareto = match data.get(PARETO).map(|text| budget.parse(text)) {
+        Some(Ok(pareto)) => pareto,
+        Some(Err(YamlError::Limit(limit))) => {
+            return Err(format!("the profiler's output with {PARETO} has {limit}. Shorten the profiler's output"));
+        }
+        Some(Err(YamlError::Invalid { .. })) | None => Vec::new(),
+    };
     Ok(ProfilerOutput { graph, additional, pareto })
 }
 
-/// Parses each document separately, so that an invalid one does not discard the others. Documents without a kind are
-/// skipped.
-pub fn documents(text: &str) -> Vec<Value> {
-    let mut documents = vec![String::new()];
-    for line in text.lines() {
-        match line.strip_prefix("---") {
-            Some(rest) if rest.is_empty() || rest.starts_with([' ', '\t']) => {
-                documents.push(format!("{}\n", rest.trim()))
-            }
-            _ => {
-                if let Some(last) = documents.last_mut() {
-                    last.push_str(line);
-                    last.push('\n');
-                }
-            }
-        }
-    }
-    let read = documents.iter().filter_map(|text| parse::<Value>(text).ok());
-    read.filter(|document| document["kind"].as_str().is_some_and(|kind| !kind.is_empty())).collect()
+/// The documents of an annotation that have a kind. An invalid document does not discard the others.
+pub fn documents(text: &str) -> Arc<Result<Vec<Value>, Limit>> {
+    static DOCUMENTS: Memo<Arc<Result<Vec<Value>, Limit>>> = Memo::new();
+    DOCUMENTS.get(text, || {
+        let mut budget = Budget::new(Booleans::TrueAndFalse);
+        let documents = parse_documents(text, &mut budget);
+        let nodes = if documents.is_ok() { budget.used_nodes() } else { 0 };
+        (Arc::new(documents), nodes)
+    })
 }
 
-/// Parses YAML as the profiler's library does: only `true` and `false` are booleans, while `y` and `on` are strings.
-/// The error names the position.
-pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let read = serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true });
-    // The lines after the first quote the text.
-    read.map_err(|error| error.to_string().lines().next().unwrap_or_default().trim_end_matches(':').to_owned())
+fn parse_documents(text: &str, budget: &mut Budget) -> Result<Vec<Value>, Limit> {
+    let mut documents = Vec::new();
+    for text in split_documents(text)? {
+        match budget.parse::<Value>(&text) {
+            Ok(document) if document["kind"].as_str().is_some_and(|kind| !kind.is_empty()) => documents.push(document),
+            Ok(_) | Err(YamlError::Invalid { .. }) => {}
+            Err(YamlError::Limit(limit)) => return Err(limit),
+        }
+    }
+    Ok(documents)
+}
+
+/// A manifest in an annotation. It is parsed as the profiler's library does: only `true` and `false` are booleans, while
+/// `y` and `on` are strings.
+pub fn manifest(text: &str) -> Arc<Result<Map<String, Value>, YamlError>> {
+    static MANIFESTS: Memo<Arc<Result<Map<String, Value>, YamlError>>> = Memo::new();
+    MANIFESTS.get(text, || {
+        let mut budget = Budget::new(Booleans::TrueAndFalse);
+        let manifest = budget.parse(text);
+        let nodes = if manifest.is_ok() { budget.used_nodes() } else { 0 };
+        (Arc::new(manifest), nodes)
+    })
 }

@@ -48,7 +48,7 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
             install(pod, snapshot);
         }
     }
-    let mut annotations = json!({ names::ACCEPTED_SPEC: request::spec_mark(&object.spec) });
+    let mut annotations = json!({ names::ACCEPTED_SPEC: request::spec_hash(&object.spec) });
     if let Some(retry) = request::last_retry(object) {
         annotations[names::RETRY] = retry.into();
     }

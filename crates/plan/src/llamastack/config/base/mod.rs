@@ -19,8 +19,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// Maximum number of YAML events that the aliases of a file may expand to.
-const ALIASED_LIMIT: usize = 20_000;
+use crate::yaml::{Budget, YamlError};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Base {
@@ -48,13 +47,12 @@ pub fn base(name: &str) -> Option<&'static Base> {
 
 /// Parses a `config.yaml` that can serve as a base. The error quotes nothing of the text, which may hold secrets.
 fn parse(text: &str) -> Result<Value, String> {
-    // Aliases may repeat a block, but not multiply it beyond what a server could read.
-    let limits = serde_saphyr::alias_limits! { max_total_replayed_events: ALIASED_LIMIT };
-    let options = serde_saphyr::options! { alias_limits: limits };
-    let read = serde_saphyr::from_str_with_options(text, options);
-    let config: Value = read.map_err(|error| match error.location() {
-        Some(at) => format!("it is not valid YAML (line {}, column {})", at.line(), at.column()),
-        None => "it is not valid YAML".to_owned(),
+    let config: Value = Budget::default().parse(text).map_err(|error| match error {
+        YamlError::Limit(limit) => format!("it has {limit}"),
+        YamlError::Invalid { location: Some((line, column)), .. } => {
+            format!("it is not valid YAML (line {line}, column {column})")
+        }
+        YamlError::Invalid { location: None, .. } => "it is not valid YAML".to_owned(),
     })?;
     if !config.is_object() {
         return Err("it is not a mapping of keys to values".to_owned());

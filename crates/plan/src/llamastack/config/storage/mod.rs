@@ -17,11 +17,11 @@ pub use postgres::{Parts, exports, parse};
 #[derive(Clone, Copy)]
 pub(super) struct Store {
     prefix: &'static str,
-    /// The backend's name in the file, unless `stores` names another.
+    /// Default name of the backend under `storage.backends` of `config.yaml`.
     name: &'static str,
-    /// The entry of `stores` that names the backend.
+    /// Entry of `storage.stores` in `config.yaml` whose `backend` may set another name.
     named_by: &'static str,
-    /// Key of the backend in files of servers before 0.3.
+    /// Top-level key of the backend in `config.yaml` of servers before 0.3.
     top: &'static str,
     file: &'static str,
 }

@@ -156,9 +156,9 @@ fn many_changes_are_counted() {
 }
 
 /// Adds the annotation with the hash of the spec that profiling began with.
-fn with_mark(mut request: Value, accepted: &Value) -> Value {
+fn with_accepted_spec(mut request: Value, accepted: &Value) -> Value {
     let spec = serde_json::from_value(accepted["spec"].clone()).unwrap();
-    request["metadata"]["annotations"] = json!({ names::ACCEPTED_SPEC: request::spec_mark(&spec) });
+    request["metadata"]["annotations"] = json!({ names::ACCEPTED_SPEC: request::spec_hash(&spec) });
     request
 }
 
@@ -168,8 +168,10 @@ fn unreviewed_change_can_only_be_reverted_fully() {
     for phase in ["Profiling", "Ready", "Deploying", "Deployed"] {
         let accepted_request = request_in_phase(phase, json!({ "sla": { "ttft": 100, "itl": 10 } }));
         let unreviewed = request_in_phase(phase, json!({ "model": MODEL, "autoApply": false }));
-        let (accepted_request, unreviewed) =
-            (with_mark(accepted_request.clone(), &accepted_request), with_mark(unreviewed, &accepted_request));
+        let (accepted_request, unreviewed) = (
+            with_accepted_spec(accepted_request.clone(), &accepted_request),
+            with_accepted_spec(unreviewed, &accepted_request),
+        );
         assert_accepted(&review_update(&unreviewed, &accepted_request));
         assert_accepted(&review_update(&unreviewed, &with_label(unreviewed.clone())));
         let mut half = unreviewed.clone();
@@ -177,12 +179,12 @@ fn unreviewed_change_can_only_be_reverted_fully() {
         let review = review_update(&unreviewed, &half);
         assert_rejected(&review, &[&forbidden_text(phase)]);
         assert!(error_texts(&review)[0].ends_with("Only a change back to that spec is accepted."));
-        // The mark in the new object is not trusted.
-        let own = with_mark(half.clone(), &half);
+        // The hash in the new object is not trusted.
+        let own = with_accepted_spec(half.clone(), &half);
         assert_rejected(&review_update(&unreviewed, &own), &[&forbidden_text(phase)]);
-        // A spec that still matches its mark cannot be changed.
+        // A spec that still matches its hash cannot be changed.
         assert_rejected(
-            &review_update(&accepted_request, &with_mark(half, &accepted_request)),
+            &review_update(&accepted_request, &with_accepted_spec(half, &accepted_request)),
             &[&forbidden_text(phase)],
         );
     }
@@ -220,7 +222,7 @@ fn deleting_request_skips_validation() {
     assert_eq!(review, Review::default());
 }
 
-/// The author's manifest has neither the mark nor the fields that the operator filled in.
+/// The author's manifest has neither the hash nor the fields that the operator filled in.
 #[test]
 fn original_manifest_can_be_reapplied_without_defaults() {
     let discovered = json!({ "gpuSku": "h100_sxm", "numGpusPerNode": 8, "rdma": false });
@@ -232,7 +234,7 @@ fn original_manifest_can_be_reapplied_without_defaults() {
         "workload": { "requestRate": 2.0 } });
     for phase in ["Profiling", "Ready", "Deploying", "Deployed"] {
         let mut old = request_in_phase(phase, completed.clone());
-        old = with_mark(old.clone(), &old);
+        old = with_accepted_spec(old.clone(), &old);
         old["metadata"]["managedFields"] = json!([operator_entry]);
         let new = request_in_phase(phase, author_spec.clone());
         assert_accepted(&review_update(&old, &new));
@@ -241,9 +243,9 @@ fn original_manifest_can_be_reapplied_without_defaults() {
         let review = review_update(&old, &other);
         assert_rejected(&review, &[&forbidden_text(phase)]);
         assert!(error_texts(&review)[0].contains("Changed fields: spec.model."), "{:?}", error_texts(&review));
-        // An object with the mark was read from the cluster, so that its author has removed the filled-in fields on
+        // An object with the hash was read from the cluster, so that its author has removed the filled-in fields on
         // purpose.
-        let review = review_update(&old, &with_mark(new.clone(), &old));
+        let review = review_update(&old, &with_accepted_spec(new.clone(), &old));
         assert_rejected(&review, &[&forbidden_text(phase)]);
         assert!(
             error_texts(&review)[0].contains("Changed fields: spec.hardware, spec.image."),

@@ -69,7 +69,7 @@ pub const ROWS: &[Row] = &[
         "deploymentOverrides.workersImage",
         "{}",
         ["one:1", "other:1"],
-        "nothing if `profilerImage` is set",
+        "as `image` if `profilerImage` is empty; otherwise nothing",
         "condition",
     ),
 ];

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use steersman_api::convert::convert;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
-use steersman_plan::dynamo::request::spec_mark;
+use steersman_plan::dynamo::request::spec_hash;
 use steersman_plan::dynamo::{Snapshot, names, plan};
 use steersman_reconcile::{Finding, Lookup};
 
@@ -29,7 +29,7 @@ fn request_in_cluster(spec: &Value) -> Snapshot {
 /// The Job alone, from a single plan: fast enough for the many fields that only the Job has.
 pub fn job_output(spec: &Value) -> Output {
     let mut snapshot = request_in_cluster(spec);
-    snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), spec_mark(&snapshot.object.spec));
+    snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), spec_hash(&snapshot.object.spec));
     snapshot.object.status = Some(DynamoGraphDeploymentRequestStatus {
         phase: Some(Phase::Pending),
         observed_generation: Some(1),

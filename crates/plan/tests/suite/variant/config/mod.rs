@@ -13,6 +13,7 @@ use steersman_plan::variant::config::{Config, ConfigSources, concerns, duration,
 use steersman_plan::variant::{Mode, names};
 
 pub const SYSTEM: &str = "steersman-system";
+/// Default namespace of the earlier operator. Any user of the cluster may be able to create it.
 const LEGACY: &str = "workload-variant-autoscaler-system";
 const MAIN: &str = "workload-variant-autoscaler-variantautoscaling-config";
 pub const SATURATION: &str = "wva-saturation-scaling-config";
@@ -27,7 +28,7 @@ pub fn seen(maps: &[Map<'_>]) -> ConfigSources {
         ((own(namespace), own(name)), data)
     };
     ConfigSources {
-        namespaces: vec![SYSTEM.into(), LEGACY.into()],
+        namespace: SYSTEM.into(),
         maps: maps.iter().map(map).collect(),
         environment: BTreeMap::from([(own("PROMETHEUS_BASE_URL"), own("https://prometheus:9090"))]),
         ..ConfigSources::default()
@@ -67,17 +68,15 @@ fn durations_are_those_of_go() {
 }
 
 #[test]
-fn the_interval_is_that_of_the_first_map_found() {
+fn settings_come_from_one_namespace_only() {
     let maps =
         |name: &'static str, namespace: &'static str| config(&[(namespace, name, &[("GLOBAL_OPT_INTERVAL", "45s")])]);
-    for namespace in [SYSTEM, LEGACY] {
-        for name in [MAIN, "variantautoscaling-config", "wva-variantautoscaling-config"] {
-            assert_eq!(maps(name, namespace).interval, SignedDuration::from_secs(45), "{namespace}/{name}");
-        }
+    for name in [MAIN, "variantautoscaling-config", "wva-variantautoscaling-config"] {
+        assert_eq!(maps(name, SYSTEM).interval, SignedDuration::from_secs(45), "{name}");
+        assert_eq!(maps(name, LEGACY).interval, SignedDuration::from_secs(60), "{name}");
     }
-    assert_eq!(maps(MAIN, "elsewhere").interval, SignedDuration::from_secs(60));
     let both: &[Map<'_>] = &[
-        (LEGACY, MAIN, &[("GLOBAL_OPT_INTERVAL", "45s")]),
+        (SYSTEM, "wva-variantautoscaling-config", &[("GLOBAL_OPT_INTERVAL", "45s")]),
         (SYSTEM, "variantautoscaling-config", &[("GLOBAL_OPT_INTERVAL", "30s")]),
     ];
     assert_eq!(config(both).interval, SignedDuration::from_secs(30));
@@ -257,14 +256,13 @@ fn prometheus_is_asked_by_https_and_its_token_is_never_shown() {
     let with_password = read(&[], &[("PROMETHEUS_BASE_URL", "https://user:s3cret@p")], false).unwrap();
     assert!(!format!("{with_password:?}").contains("s3cret"));
     assert!(read(&[], &[], false).unwrap_err().starts_with("no Prometheus configuration found."));
-    assert!(read(&[], &[("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_CLIENT_KEY_PATH", "/k")], false).is_err());
 }
 
 #[test]
 fn faults_of_a_users_own_map_are_nobody_elses() {
     let bad = ("default", "kvCacheThreshold: 7");
     let bad_here = ("team-a", SATURATION, &[bad][..]);
-    let bad_everywhere = (LEGACY, MAIN, &[("GLOBAL_OPT_INTERVAL", "soon")][..]);
+    let bad_everywhere = (SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "soon")][..]);
     let mut maps = seen(&[bad_here, bad_everywhere]);
     maps.local.insert("team-a".into());
     let (_, findings) = read(&maps, &Config::default(), Mode::Steersman);
@@ -283,7 +281,7 @@ fn without_a_map_a_fault_is_one_of_the_environment() {
     let remedy = "Set it to the address of Prometheus, which begins with https://, in ConfigMap \
                   workload-variant-autoscaler-variantautoscaling-config in namespace";
     assert!(told.contains(remedy) && told.ends_with("replicas stay as they are."), "{told}");
-    let mut given = seen(&[(LEGACY, MAIN, &[("PROMETHEUS_BASE_URL", "http://p")])]);
+    let mut given = seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", "http://p")])]);
     given.environment.clear();
     let (_, findings) = read(&given, &Config::default(), Mode::Steersman);
     let told = findings[0].to_string();
@@ -374,4 +372,50 @@ fn an_entry_that_was_never_read_may_forbid_what_the_others_allow() {
         config.zero("team"),
         "the operator's entries are not what the namespace's last were"
     );
+}
+
+/// Few bytes that expand to 9^4 nodes.
+fn alias_bomb() -> String {
+    let mut text = "modelID: m\na0: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for (above, level) in ["a", "b", "c"].into_iter().zip(["b", "c", "d"]) {
+        text.push_str(&format!("{level}0: &{level} [{}]\n", [format!("*{above}").as_str(); 9].join(",")));
+    }
+    text
+}
+
+#[test]
+fn alias_bombs_of_tenant_are_reported() {
+    let bomb = alias_bomb();
+    let keys: Vec<String> = (0..1_000).map(|place| format!("model.{place:04}")).collect();
+    let mut data: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), bomb.as_str())).collect();
+    data.push(("model.z", "modelID: z\nenableScaleToZero: false"));
+    let mut sources = seen(&[("team", names::ZERO_CAMEL, &data)]);
+    sources.local.insert("team".to_owned());
+    let (config, findings) = read(&sources, &Config::default(), Mode::Steersman);
+    let last = findings.iter().rfind(|finding| finding.reason == "ConfigValueInvalid").unwrap();
+    let message = "key model.z: the ConfigMap has more than 100000 YAML nodes after aliases are expanded, so that this entry \
+                   and those after it are not read.";
+    assert_eq!(last.message, format!("ConfigMap team/{}, {message}", names::ZERO_CAMEL));
+    assert!(config.zero("team").unread.contains_key("model.z"), "an entry that is not read may forbid scale to zero");
+    let (again, same) = read(&sources, &config, Mode::Steersman);
+    assert_eq!((again, same), (config, findings), "unchanged sources need not be read again");
+}
+
+#[test]
+fn large_map_of_tenant_is_reported() {
+    let entry = [("__defaults__", "enableScaleToZero: true"), ("model.m", "modelID: m\nenableScaleToZero: true")];
+    let mut sources = seen(&[("team", names::ZERO_CAMEL, &entry)]);
+    sources.local.insert("team".to_owned());
+    let (known, _) = read(&sources, &Config::default(), Mode::Steersman);
+    let place = ("team".to_owned(), names::ZERO_CAMEL.to_owned());
+    sources.maps.insert(place.clone(), BTreeMap::new());
+    sources.too_large.insert(place);
+    for last in [Config::default(), known] {
+        let (config, findings) = read(&sources, &last, Mode::Steersman);
+        let finding = findings.iter().find(|finding| finding.reason == "ConfigMapTooLarge").unwrap();
+        let message = "it is too large to be read; at most 262144 bytes of keys and values are.";
+        assert_eq!(finding.message, format!("ConfigMap team/{}, {message}", names::ZERO_CAMEL));
+        assert!(config.zero("team").unknown("m").is_some(), "the map may forbid scale to zero");
+        assert_eq!(config.zero("team").enabled("team", "m"), last.zero("team").enabled("team", "m"));
+    }
 }

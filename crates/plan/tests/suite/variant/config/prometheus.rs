@@ -1,6 +1,6 @@
 //! How Prometheus is reached, and what becomes of an address that is bad or gone.
 
-use steersman_plan::variant::config::prometheus::is_server_name;
+use steersman_plan::variant::config::prometheus::{CaCertificates, is_server_name};
 
 use super::*;
 
@@ -62,7 +62,78 @@ fn a_fault_of_the_environment_is_not_looked_for_in_a_map() {
     both.environment.insert("PROMETHEUS_BASE_URL".into(), "http://plain".into());
     let (_, findings) = read(&both, &Config::default(), Mode::Steersman);
     assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: HTTPS is required"), "{findings:?}");
-    let lonely = set(&[("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_CLIENT_KEY_PATH", "/k")]);
+    let mut interval = seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", "https://good")])]);
+    interval.environment.insert("GLOBAL_OPT_INTERVAL".into(), "soon".into());
+    let (_, findings) = read(&interval, &Config::default(), Mode::Steersman);
+    assert!(findings[0].message.starts_with("Environment, key GLOBAL_OPT_INTERVAL: "), "{findings:?}");
+    assert_eq!(findings[0].config_map, None);
+    let mut lonely = set(&[]);
+    lonely.environment.insert("PROMETHEUS_BASE_URL".into(), "https://p".into());
+    lonely.environment.insert("PROMETHEUS_CLIENT_KEY_PATH".into(), "/k".into());
     let (_, findings) = read(&lonely, &Config::default(), Mode::Steersman);
     assert!(findings[0].message.contains("key PROMETHEUS_CLIENT_CERT_PATH: "), "{findings:?}");
+}
+
+const PATHS: [&str; 4] =
+    ["PROMETHEUS_CA_CERT_PATH", "PROMETHEUS_CLIENT_CERT_PATH", "PROMETHEUS_CLIENT_KEY_PATH", "PROMETHEUS_TOKEN_PATH"];
+
+#[test]
+fn file_path_in_config_map_is_refused() {
+    for key in PATHS {
+        let mut sources = set(&[("PROMETHEUS_BASE_URL", "https://p"), (key, "/var/run/secrets/token")]);
+        let (config, findings) = read(&sources, &Config::default(), Mode::Steersman);
+        assert_eq!(config.prometheus, None, "{key}");
+        let text = findings[0].to_string();
+        let expected =
+            format!("key {key}: paths of files are not read from ConfigMaps; remove the key here and set {key}");
+        assert!(text.contains(&expected), "{text}");
+        assert_eq!(text.contains("PROMETHEUS_CA_CERT."), key == "PROMETHEUS_CA_CERT_PATH", "{text}");
+
+        // The administrator's environment decides which files are read, even if a ConfigMap names others.
+        for path in PATHS {
+            sources.environment.insert(path.into(), format!("/environment/{path}"));
+        }
+        let (config, findings) = read(&sources, &Config::default(), Mode::Steersman);
+        assert_eq!(findings, [], "{key}");
+        let found = config.prometheus.unwrap();
+        let file = |path: &str| format!("/environment/{path}");
+        assert_eq!(found.ca, Some(CaCertificates::File(file(PATHS[0]))));
+        assert_eq!(found.client_cert_path, Some((file(PATHS[1]), file(PATHS[2]))));
+        assert_eq!(found.token_path, Some(file(PATHS[3])));
+    }
+}
+
+#[test]
+fn config_map_may_contain_ca_certificates() {
+    let given = set(&[("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_CA_CERT", "-----BEGIN CERTIFICATE-----\n")]);
+    let (config, findings) = read(&given, &Config::default(), Mode::Steersman);
+    assert_eq!(findings, []);
+    assert_eq!(config.prometheus.unwrap().ca, Some(CaCertificates::Pem("-----BEGIN CERTIFICATE-----".to_owned())));
+}
+
+#[test]
+fn credentials_without_verification_are_refused() {
+    let address = ("PROMETHEUS_BASE_URL", "https://p");
+    let insecure = ("PROMETHEUS_TLS_INSECURE_SKIP_VERIFY", "true");
+    let in_environment = |pairs: &[(&str, &str)]| {
+        let environment = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        ConfigSources { environment, ..set(&[]) }
+    };
+    for refused in [
+        set(&[address, insecure, ("PROMETHEUS_BEARER_TOKEN", "s3cret")]),
+        set(&[("PROMETHEUS_BASE_URL", "https://user:s3cret@p"), insecure]),
+        in_environment(&[address, insecure, ("PROMETHEUS_TOKEN_PATH", "/token")]),
+        ConfigSources {
+            environment: [("PROMETHEUS_TOKEN_PATH".to_owned(), "/token".to_owned())].into(),
+            ..set(&[address, insecure])
+        },
+    ] {
+        let (config, findings) = read(&refused, &Config::default(), Mode::Steersman);
+        assert_eq!(config.prometheus, None);
+        let text = findings[0].to_string();
+        assert!(text.contains("key PROMETHEUS_TLS_INSECURE_SKIP_VERIFY: a token or login is not sent to"), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+    let (config, findings) = read(&set(&[address, insecure]), &Config::default(), Mode::Steersman);
+    assert!(findings.is_empty() && config.prometheus.unwrap().insecure_skip_verify);
 }
