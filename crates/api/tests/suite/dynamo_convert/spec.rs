@@ -134,14 +134,16 @@ fn v1alpha1_only_fields_go_to_annotations() {
 fn newer_go_operator_finds_all_fields_in_envelope() {
     let spec = json!({ "enableGpuDiscovery": true, "deploymentOverrides": { "name": "n", "workersImage": "w:1" },
         "profilingConfig": { "configMapRef": { "name": "c", "key": "k" }, "outputPVC": "out", "config": { "engine": {} } } });
-    let beta = convert_losslessly(&partial_object(ALPHA, spec.clone()));
+    let mut with_image = spec.clone();
+    with_image["profilingConfig"]["profilerImage"] = json!("i:1");
+    let beta = convert_losslessly(&partial_object(ALPHA, with_image.clone()));
     assert_eq!(super::spec_envelope(&beta), spec);
     let mut scrubbed = json!({ "metadata": { "annotations": {} } });
     scrubbed["metadata"]["annotations"]["nvidia.com/dgdr-spec"] =
         json!({ "spec": super::spec_envelope(&beta), "version": 1 }).to_string().into();
     let mut beta = beta;
     beta["metadata"] = scrubbed["metadata"].clone();
-    assert_eq!(convert_losslessly(&beta)["spec"], spec, "as that operator writes it back");
+    assert_eq!(convert_losslessly(&beta)["spec"], with_image, "as that operator writes it back");
 }
 
 /// The API server limits the size of all annotations.

@@ -416,7 +416,7 @@ fn summary_is_one_short_line() {
     env.set_job_state(JobState::Complete);
     env.settle();
     let line = env.status().summary.unwrap();
-    assert!(line.starts_with("ProfilingFailed: profiling failed: first line") && line.ends_with('…'), "{line}");
+    assert!(line.starts_with("InitializingFailed: profiling failed: first line") && line.ends_with('…'), "{line}");
     assert_eq!((line.chars().count(), line.lines().count()), (80, 1));
     assert!(env.condition_summary("Succeeded").2.contains("second line"));
     let env = TestEnv::after_deployment(&spec(""));

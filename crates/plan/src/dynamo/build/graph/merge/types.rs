@@ -183,8 +183,8 @@ fn check(value: &Value, type_: &FieldType, path: &mut Vec<String>) -> Option<Str
         Flag => is(value.is_boolean(), "true or false"),
         Quantity => is(value.is_string() || value.is_number(), "a quantity, such as 8Gi"),
         Object => is(value.is_object(), "an object"),
-        OneOf(words) => {
-            is(value.as_str().is_some_and(|text| words.contains(&text)), &format!("one of {}", words.join(", ")))
+        OneOf(values) => {
+            is(value.as_str().is_some_and(|word| values.contains(&word)), &format!("one of {}", values.join(", ")))
         }
         Integer(minimum) => {
             let fits = value.as_i64().is_some_and(|number| *minimum <= number && number <= i64::from(i32::MAX));
@@ -271,7 +271,7 @@ fn modifier(value: &Value, alpha: bool, path: &mut Vec<String>) -> Option<String
                 if alpha || !container || *modifier != serde_json::json!({ "args": "append" }) {
                     return Some(misplaced_patch(&path.join(".")));
                 }
-                if !fields.get("args").and_then(Value::as_array).is_some_and(|args| !args.is_empty()) {
+                if fields.get("args").and_then(Value::as_array).is_none_or(Vec::is_empty) {
                     return Some(format!("{}.args must be a non-empty list of strings to append", path.join(".")));
                 }
             }
