@@ -266,7 +266,9 @@ fn failed(snapshot: &mut Snapshot) -> PhaseStep {
     }
     let stored = snapshot.object.status.clone().unwrap_or_default();
     let own_job = is_own(&snapshot.object, snapshot.job.as_ref());
-    let began = request::has_job(&snapshot.object) || own_job || is_inherited(&snapshot.object);
+    // The name of the Job may be lost, but only a profiled request has a condition about its graph.
+    let has_graph = stored_reason(&snapshot.object, DEPLOYMENT).is_some();
+    let began = request::has_job(&snapshot.object) || own_job || has_graph || is_inherited(&snapshot.object);
     let changed = stored.observed_generation != snapshot.object.generation;
     if !began && (was_invalid(&snapshot.object) || changed) {
         return pending::step(snapshot);

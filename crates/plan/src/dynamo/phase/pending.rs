@@ -79,7 +79,6 @@ fn initialized(snapshot: &Snapshot, step: PhaseStep) -> PhaseStep {
 pub fn is_delivered(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> bool {
     let output = output.filter(|output| output.owner.as_deref() == Some(object.uid.as_str()));
     job.is_none()
-        && object.annotations.contains_key(ACCEPTED_SPEC)
         && output
             .is_some_and(|output| output.data.contains_key("profiler_status") || profiling::has_result(object, output))
 }
