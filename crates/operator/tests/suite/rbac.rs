@@ -110,7 +110,7 @@ const WRITES: [&str; 32] = [
     "authentication.k8s.io/tokenreviews: create",
     "authorization.k8s.io/subjectaccessreviews: create",
     "autoscaling/horizontalpodautoscalers: create patch delete",
-    "batch/jobs: create",
+    "batch/jobs: create delete",
     "core/configmaps: create patch delete",
     "core/persistentvolumeclaims: create",
     "core/serviceaccounts: create patch",
