@@ -43,7 +43,9 @@ impl KubectlOutput {
         let start = format!(" {head} ").find(&format!(" {name} "))?;
         let gap = head[start..].find(' ').map_or(head.len(), |gap| start + gap);
         let end = head[gap..].find(|letter| letter != ' ').map_or(row.len(), |next| gap + next);
-        Some(row.get(start..end.min(row.len()))?.trim_end())
+        // kubectl counts characters, and a value may have some of several bytes.
+        let byte = |place: usize| row.char_indices().nth(place).map_or(row.len(), |(byte, _)| byte);
+        Some(row.get(byte(start)..byte(end))?.trim_end())
     }
 
     /// Asserts the phase, the reason, parts of the messages in the described status, and the events. The description must
@@ -75,5 +77,8 @@ mod tests {
         let columns = ["PHASE", "REASON", "MESSAGE", "AGE"].map(|name| output.column(name));
         assert_eq!(columns, ["Pending", "", "not yet, no", "5s"]);
         assert_eq!(output.find("STATE"), None);
+        let table = "NAME   MESSAGE   AGE\nqwen   not y…    5s\n";
+        let output = KubectlOutput { table: table.into(), description: String::new() };
+        assert_eq!(["MESSAGE", "AGE"].map(|name| output.column(name)), ["not y…", "5s"]);
     }
 }
