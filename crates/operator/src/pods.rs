@@ -13,6 +13,7 @@ pub fn observe(pod: &Pod) -> ObservedPod {
     ObservedPod {
         name: pod.name_any(),
         phase: text(&status.phase),
+        deleting: pod.metadata.deletion_timestamp.is_some(),
         unscheduled: unscheduled(status),
         terminated: status.reason.clone().map(|reason| (reason, text(&status.message))),
         containers: init.chain(main).collect(),

@@ -99,6 +99,7 @@ pub fn manifests() -> Result<String, RbacRenderError> {
         subjects: Some(vec![subject()]),
     };
     let profiling = ClusterRole { metadata: metadata(relay::PROFILING_ROLE, None), ..ClusterRole::default() };
+    let thorough = ClusterRole { metadata: metadata(relay::THOROUGH_ROLE, None), ..ClusterRole::default() };
     let documents = [
         serde_saphyr::to_string(&namespace)?,
         serde_saphyr::to_string(&account)?,
@@ -106,7 +107,8 @@ pub fn manifests() -> Result<String, RbacRenderError> {
         serde_saphyr::to_string(&binding)?,
         serde_saphyr::to_string(&own_role)? + &explained(&own_rules())?,
         serde_saphyr::to_string(&own_binding)?,
-        serde_saphyr::to_string(&profiling)? + &explained(&relay::profiling_rules())?,
+        serde_saphyr::to_string(&profiling)? + &explained(&relay::rules())?,
+        serde_saphyr::to_string(&thorough)? + &explained(&relay::thorough_rules())?,
     ];
     Ok(format!("{HEADER}{}", documents.join("---\n")))
 }

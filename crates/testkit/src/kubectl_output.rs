@@ -43,19 +43,23 @@ impl KubectlOutput {
         let start = format!(" {head} ").find(&format!(" {name} "))?;
         let gap = head[start..].find(' ').map_or(head.len(), |gap| start + gap);
         let end = head[gap..].find(|letter| letter != ' ').map_or(row.len(), |next| gap + next);
-        Some(row.get(start..end.min(row.len()))?.trim_end())
+        // kubectl counts characters, and a value may have some of several bytes.
+        let byte = |place: usize| row.char_indices().nth(place).map_or(row.len(), |(byte, _)| byte);
+        Some(row.get(byte(start)..byte(end))?.trim_end())
     }
 
-    /// Asserts the phase, the reason, parts of the message, and the events. The description must contain the message too.
+    /// Asserts the phase, the reason, parts of the messages in the described status, and the events. The description must
+    /// contain the column with the short message too.
     #[track_caller]
     pub fn assert_status(&self, phase: &str, reason: &str, message_parts: &[&str], events: &[&str]) {
         assert_eq!((self.column("PHASE"), self.column("REASON")), (phase, reason), "{}", self.table);
         let message = self.column("MESSAGE");
+        let (_, status) = self.description.split_once("\nStatus:").unwrap_or_default();
+        let (status, shown_events) = status.split_once("\nEvents:").unwrap_or_default();
         for part in message_parts {
-            assert!(message.contains(part), "the message must contain {part:?}: {message}");
+            assert!(status.contains(part), "the status must contain {part:?}:\n{}", self.description);
         }
-        assert!(self.description.contains(message), "the description must contain the message:\n{}", self.description);
-        let (_, shown_events) = self.description.split_once("Events:").unwrap_or_default();
+        assert!(status.contains(message), "the status must contain the message {message}:\n{}", self.description);
         for event in events {
             assert!(shown_events.contains(event), "the events must contain {event}:\n{}", self.description);
         }
@@ -73,5 +77,8 @@ mod tests {
         let columns = ["PHASE", "REASON", "MESSAGE", "AGE"].map(|name| output.column(name));
         assert_eq!(columns, ["Pending", "", "not yet, no", "5s"]);
         assert_eq!(output.find("STATE"), None);
+        let table = "NAME   MESSAGE   AGE\nqwen   not y…    5s\n";
+        let output = KubectlOutput { table: table.into(), description: String::new() };
+        assert_eq!(["MESSAGE", "AGE"].map(|name| output.column(name)), ["not y…", "5s"]);
     }
 }

@@ -79,10 +79,14 @@ fn children(_: &Path, namespace: &str) -> Result<BaselineChildren> {
         graph_pods: Vec::new(),
         additional: Vec::new(),
         references: ObservedReferences::default(),
-        account: false,
+        account: None,
         binding: None,
+        thorough_binding: None,
         hardware: ObservedHardware::awaited(),
     };
-    let shared = vec![account::account(&snapshot.object), account::binding(&snapshot.object, PROFILING_ROLE)];
+    let shared = vec![
+        account::account(&snapshot.object, None),
+        account::binding(&snapshot.object, names::ROLE_BINDING, PROFILING_ROLE, None),
+    ];
     Ok(BaselineChildren { shared, each: vec![profile_job::job(&snapshot, IMAGE)] })
 }

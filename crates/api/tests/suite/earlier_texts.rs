@@ -38,7 +38,7 @@ fn dgdr_columns_keep_names_and_paths() {
         "Phase .status.phase",
         "Profiling .status.profilingPhase",
         "Reason .status.conditions[?(@.type==\"Succeeded\")].reason",
-        "Message .status.conditions[?(@.type==\"Succeeded\")].message",
+        "Message .status.summary",
         "DGD .status.dgdName",
         "Age .metadata.creationTimestamp",
     ];
@@ -150,8 +150,8 @@ fn dgdr_conversion_keeps_error_text() {
         "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeploymentRequest", "metadata": { "name": "qwen" },
         "spec": { "model": "m", "backend": "vllm", "profilingConfig": { "profilerImage": "i:1", "config": "text" } },
     });
-    let error = convert(alpha, "nvidia.com/v1beta1").unwrap_err().to_string();
-    assert!(error.contains("failed to parse ProfilingConfig.Config:"), "{error}");
+    let lost = convert(alpha, "nvidia.com/v1beta1").unwrap().lost;
+    assert!(lost[0].contains("failed to parse ProfilingConfig.Config:"), "{lost:?}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::dynamo::metrics::{ReconcileResult, RequestMetrics};
 use crate::dynamo::observe::hardware::{self, Endpoint, ExporterSource, NAMESPACES, Sources};
 use crate::dynamo::observe::{self as observed, RequestWatches};
 use crate::installation::Installation;
-use crate::relay::PROFILING_ROLE;
+use crate::relay::{PROFILING_ROLE, THOROUGH_ROLE};
 use crate::resource::custom_resource;
 
 pub fn rules() -> Vec<Rule> {
@@ -47,7 +47,7 @@ pub fn rules() -> Vec<Rule> {
         .controller_rules("dynamographdeploymentrequests/status", "dynamographdeploymentrequests/finalizers");
     let others = [
         rule(requests.group(), requests.plural(), &["patch"], note),
-        rule("batch", "jobs", &["get", "list", "watch", "create"], run),
+        rule("batch", "jobs", &["get", "list", "watch", "create", "delete"], run),
         rule("", "configmaps", replaced, run),
         rule("", "pods", &["list", "watch"], pods),
         rule("", "persistentvolumeclaims", &["get"], claims),
@@ -61,7 +61,7 @@ pub fn rules() -> Vec<Rule> {
     let role = Rule {
         group: "rbac.authorization.k8s.io",
         resource: "clusterroles",
-        names: vec![PROFILING_ROLE],
+        names: vec![PROFILING_ROLE, THOROUGH_ROLE],
         verbs: &["get", "bind"],
         namespaced: false,
         why: account,
@@ -135,6 +135,9 @@ impl Dynamo {
             operator_image: installation.operator_image.clone().unwrap_or_default(),
             operator_image_pull_policy: options.pull_policy.clone(),
             profiling_cluster_role: options.cluster_role.clone(),
+            // A role of the administrator has all rights.
+            thorough_cluster_role: (options.cluster_role.as_deref() == Some(PROFILING_ROLE))
+                .then(|| THOROUGH_ROLE.to_owned()),
             infrastructure: options.infrastructure.clone(),
             ..Settings::default()
         };

@@ -52,20 +52,22 @@ pub struct RelayArgs {
 /// ClusterRole of the account of profiling Jobs, shipped with the operator's own roles.
 pub const PROFILING_ROLE: &str = "steersman-profiling-job";
 
-/// Rules of profiling Jobs: those of the relay, and those of the profiler, which deploys candidate graphs.
-pub fn profiling_rules() -> Vec<Rule> {
+/// ClusterRole with the further rights of a thorough search, bound while a namespace has such a request.
+pub const THOROUGH_ROLE: &str = "steersman-profiling-job-thorough";
+
+/// Rules of a profiler that deploys candidate graphs.
+pub fn thorough_rules() -> Vec<Rule> {
     let rule = Rule::namespaced;
     let why = "deploy candidate graphs when profiling thoroughly";
-    let profiler = [
+    vec![
         rule("", "configmaps", &["patch", "delete"], why),
         rule(Family::Dgd.group(), Family::Dgd.plural(), &["get", "create", "delete", "list", "watch"], why),
         rule("", "pods", &["list", "create", "delete"], why),
         rule("", "pods/log", &["get"], why),
-    ];
-    [rules(), profiler.to_vec()].concat()
+    ]
 }
 
-/// Rules of the relay, which runs as the account of the profiling Job.
+/// Rules of the relay, which runs as the account of the profiling Job. A rapid search needs no others.
 pub fn rules() -> Vec<Rule> {
     let (rule, requests) = (Rule::namespaced, Family::Dgdr);
     let identify = "distinguish the output of this request from that of an earlier one of the same name";

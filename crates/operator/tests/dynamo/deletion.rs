@@ -22,10 +22,10 @@ async fn delete_and_check_cleanup(ns: &TestNamespace) {
     wait::eventually("its pods are deleted", none).await.unwrap();
 }
 
-/// The ServiceAccount and its RoleBinding are shared by all requests of a namespace.
-async fn assert_account_stays(ns: &TestNamespace) {
-    assert!(ns.namespace.get::<ServiceAccount>(names::SERVICE_ACCOUNT).await.unwrap().is_some());
-    assert!(ns.namespace.get::<RoleBinding>(names::ROLE_BINDING).await.unwrap().is_some());
+/// The ServiceAccount and its RoleBinding are deleted with the last request of a namespace.
+async fn wait_for_account_cleanup(ns: &TestNamespace) {
+    wait::until_gone(ns.api::<ServiceAccount>(), names::SERVICE_ACCOUNT).await.unwrap();
+    wait::until_gone(ns.api::<RoleBinding>(), names::ROLE_BINDING).await.unwrap();
 }
 
 async fn config_map_names(ns: &TestNamespace) -> Vec<String> {
@@ -43,13 +43,13 @@ async fn deleted_pending_request_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn deleted_profiling_request_keeps_service_account() {
+async fn deleted_profiling_request_removes_service_account() {
     let Some(ns) = TestNamespace::open("leaves-profiling").await else { return };
     ns.apply_request(spec(json!({}))).await;
     ns.profiler().await.report_and_wait("SweepingPrefill", "On its way").await;
     delete_and_check_cleanup(&ns).await;
     assert_eq!(config_map_names(&ns).await, [""; 0]);
-    assert_account_stays(&ns).await;
+    wait_for_account_cleanup(&ns).await;
 }
 
 /// A user who creates the graph manually needs the ConfigMap that it mounts.
@@ -74,7 +74,7 @@ async fn delete_and_check_graph_kept(ns: &TestNamespace) {
     delete_and_check_cleanup(ns).await;
     assert_eq!(ns.graphs().get(GRAPH).await.unwrap().uid(), graph.uid(), "the graph outlives its request");
     assert_eq!(config_map_names(ns).await, [PLANNER_CONFIG]);
-    assert_account_stays(ns).await;
+    wait_for_account_cleanup(ns).await;
     ns.graphs().delete(GRAPH, &Default::default()).await.unwrap();
     wait::until_gone(ns.api::<ConfigMap>(), PLANNER_CONFIG).await.unwrap();
 }

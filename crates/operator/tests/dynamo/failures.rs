@@ -25,7 +25,7 @@ async fn check_failure_in(phase: &str, error: &str) {
     output.assert_status(
         "Failed",
         "Failed",
-        &[&reason, error, "kubectl logs -n", "create a new one"],
+        &[&reason, error, "kubectl logs -n", "To profile again: kubectl annotate"],
         &["ProfilingCheckFailed", error],
     );
     assert_eq!(output.column("MESSAGE").matches("rofiling failed").count(), 1, "the prefix occurs once");

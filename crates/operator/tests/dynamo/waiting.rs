@@ -1,12 +1,13 @@
 //! Problems that block a request: they are reported with a remedy, and the request continues once they are resolved.
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use steersman_testkit::{PodBehaviour, object, wait};
 
-use crate::test_namespace::{GRAPH, PLANNER_CONFIG, TestNamespace, condition, spec};
+use crate::test_namespace::{GRAPH, JOB, PLANNER_CONFIG, TestNamespace, condition, spec};
 
 async fn set_pod_play(ns: &TestNamespace, play: PodBehaviour) {
     let pod = ns.pod().await.name_any();
@@ -111,8 +112,22 @@ async fn foreign_graph_is_kept_until_deleted() {
     let Some(ns) = TestNamespace::open("foreign-graph").await else { return };
     let foreign: kube::api::DynamicObject = object(json!({ "apiVersion": "nvidia.com/v1beta1",
         "kind": "DynamoGraphDeployment", "metadata": { "name": GRAPH }, "spec": { "components": [] } }));
-    let foreign = ns.graphs().create(&PostParams::default(), &foreign).await.unwrap();
+    ns.graphs().create(&PostParams::default(), &foreign).await.unwrap();
     ns.apply_request(spec(json!({}))).await;
+    ns.wait_for_message("was not created for this request").await;
+    ns.kubectl_output("graph-taken-early").assert_status(
+        "Pending",
+        "Pending",
+        &["DGD qwen-dgd exists", "spec.overrides.dgd.metadata.name"],
+        &["ValidationFailed"],
+    );
+    assert!(ns.namespace.get::<Job>(JOB).await.unwrap().is_none(), "profiling would be in vain");
+    ns.graphs().delete(GRAPH, &DeleteParams::default()).await.unwrap();
+    // Foreign objects are not watched. The operator checks again within a minute, or when the request changes.
+    ns.patch_request(json!({ "metadata": { "annotations": { "example.com/touched": "true" } } })).await;
+    ns.job().await;
+    // Another graph may take the name during profiling.
+    let foreign = ns.graphs().create(&PostParams::default(), &foreign).await.unwrap();
     ns.complete_profiling().await;
     ns.wait_for_message("was not created for this request").await;
     let messages = ["DGD qwen-dgd exists", "kubectl delete dgd -n", "spec.overrides.dgd.metadata.name"];

@@ -23,8 +23,8 @@ fn namespace_role() -> Role {
 
 #[test]
 fn manifests_hold_account_roles_and_bindings() {
-    let [namespace, account, role, binding, own_role, own_binding, profiling] = &documents()[..] else {
-        panic!("seven documents expected")
+    let [namespace, account, role, binding, own_role, own_binding, profiling, thorough] = &documents()[..] else {
+        panic!("eight documents expected")
     };
     let namespace: Namespace = serde_saphyr::from_str(namespace).unwrap();
     let account: ServiceAccount = serde_saphyr::from_str(account).unwrap();
@@ -50,6 +50,12 @@ fn manifests_hold_account_roles_and_bindings() {
         right.verb
     ))));
     assert!(!granted.iter().any(|(_, resource, ..)| resource == "secrets" || resource == "nodes"), "{granted:?}");
+    assert!(
+        !granted.iter().any(|right| right.1 == "dynamographdeployments"),
+        "a rapid search deploys nothing: {granted:?}"
+    );
+    let thorough: ClusterRole = serde_saphyr::from_str(thorough).unwrap();
+    assert_eq!(thorough.metadata.name.as_deref(), Some(relay::THOROUGH_ROLE));
     for metadata in [own_role.metadata.namespace, own_binding.metadata.namespace] {
         assert_eq!(metadata.as_deref(), Some(NAMESPACE));
     }
@@ -104,7 +110,7 @@ const WRITES: [&str; 32] = [
     "authentication.k8s.io/tokenreviews: create",
     "authorization.k8s.io/subjectaccessreviews: create",
     "autoscaling/horizontalpodautoscalers: create patch delete",
-    "batch/jobs: create",
+    "batch/jobs: create delete",
     "core/configmaps: create patch delete",
     "core/persistentvolumeclaims: create",
     "core/serviceaccounts: create patch",

@@ -1,7 +1,8 @@
 //! Checks a request: errors in the spec, which only its author can correct, missing objects, which are awaited, and
 //! remarks.
 
-use steersman_api::dynamo::v1beta1::ReportedProblem;
+use steersman_api::Family;
+use steersman_api::dynamo::v1beta1::{Phase, ReportedProblem};
 use steersman_reconcile::{FieldError, FieldNames, Finding, Severity};
 
 use super::request::{self, Acceptance, AlphaFields};
@@ -61,6 +62,7 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
         config_map(snapshot, &alpha),
         operator_image(snapshot),
         cluster_role(snapshot),
+        graph_name_taken(snapshot),
         undiscovered(snapshot),
     ];
     Checks { errors: errors.collect(), missing: missing.into_iter().flatten().map(of_generation).collect() }
@@ -92,7 +94,8 @@ fn missing_obstacle(problem: ReportedProblem, message: String, remedy: &str) -> 
 
 /// The reason is the code of the problem; the text may count nodes, which change.
 fn undiscovered(snapshot: &Snapshot) -> Option<Obstacle> {
-    let finding = hardware::complete(snapshot.object.spec.hardware.as_ref(), &snapshot.hardware).err()?;
+    let requested = request::hardware(&snapshot.object);
+    let finding = hardware::complete(requested.as_ref(), &snapshot.hardware).err()?;
     let problem = ReportedProblem { reason: finding.reason.to_owned(), ..ReportedProblem::default() };
     Some(Obstacle { finding, problem })
 }
@@ -145,8 +148,12 @@ fn operator_image(snapshot: &Snapshot) -> Option<Obstacle> {
 }
 
 fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
-    let role = snapshot.settings.profiling_cluster_role.as_ref()?;
-    (!snapshot.settings.profiling_cluster_role_found).then(|| {
+    let settings = &snapshot.settings;
+    let thorough = settings.thorough_cluster_role.as_ref().filter(|_| request::is_thorough(&snapshot.object.spec));
+    let role = settings.profiling_cluster_role.as_ref()?;
+    let missing = (!settings.profiling_cluster_role_found).then_some(role);
+    let missing = missing.or_else(|| thorough.filter(|_| !settings.thorough_cluster_role_found));
+    missing.map(|role| {
         missing_obstacle(
             reported::about("ClusterRoleNotFound", "ClusterRole", role),
             format!("cluster role {role:?} does not exist: ensure it is created by Helm before deploying components"),
@@ -156,8 +163,33 @@ fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
     })
 }
 
+/// A graph of another owner is never adopted, so that profiling would be in vain.
+fn graph_name_taken(snapshot: &Snapshot) -> Option<Obstacle> {
+    let object = &snapshot.object;
+    let graph = snapshot.graph.as_ref().filter(|_| request::auto_apply(object))?;
+    let claim = graph::claim(object, graph);
+    (claim != graph::Claim::Ours).then(|| {
+        missing_obstacle(
+            reported::about("DeploymentNameTaken", Family::Dgd.kind(), &graph.name),
+            claim.refusal(&graph.name),
+            "Delete it, or set another name in spec.overrides.dgd.metadata.name; profiling then starts.",
+        )
+    })
+}
+
 fn changed(snapshot: &Snapshot) -> Option<Finding> {
-    let phase = request::phase(&snapshot.object).filter(|phase| super::phase::is_fixed(*phase))?;
+    let object = &snapshot.object;
+    if request::phase(object) == Some(Phase::Failed) {
+        let began = request::has_job(object) && request::acceptance(object) == Acceptance::Changed;
+        return began.then(|| {
+            Finding::blocker(
+                "SpecChangeIgnored",
+                "The spec was changed after this request failed, and the change has no effect.",
+                format!("To profile with the changed spec: {}", request::retry_command(object)),
+            )
+        });
+    }
+    let phase = request::phase(object).filter(|phase| super::phase::is_fixed(*phase))?;
     (request::acceptance(&snapshot.object) == Acceptance::Changed).then(|| {
         Finding::blocker(
             "SpecChangeRejected",
@@ -189,14 +221,16 @@ fn large_annotations(object: &ObservedObject) -> impl Iterator<Item = Finding> {
     all.into_iter().filter_map(finding)
 }
 
-/// The Job starts without the Secret, and can download only models that need no token.
+/// The Job starts without the Secret, and can download only models that need no token. The profiler's graphs load it
+/// always.
 fn no_token(snapshot: &Snapshot) -> Option<Finding> {
     (!snapshot.references.token_secret).then(|| {
         Finding::info(
             "TokenSecretMissing",
             format!("There is no Secret {} in namespace {}.", names::TOKEN_SECRET, snapshot.object.namespace),
             format!(
-                "Create the Secret with key {} if the model cannot be downloaded without a token.",
+                "Create the Secret with key {}: the pods of generated graphs do not start without it, and some models cannot be \
+                 downloaded without a token.",
                 names::TOKEN_KEY
             ),
         )

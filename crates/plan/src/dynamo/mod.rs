@@ -22,7 +22,7 @@ pub use build::{graph, profile_job};
 pub use needs::{Needs, confirms_job, confirms_output, needs};
 pub use plan::{Plan, plan};
 pub use snapshot::{
-    JobState, ObservedBinding, ObservedConfigMap, ObservedGraph, ObservedJob, ObservedObject, ObservedOutput,
-    ObservedReferences, Settings, Snapshot,
+    JobState, ObservedAccount, ObservedBinding, ObservedConfigMap, ObservedGraph, ObservedJob, ObservedObject,
+    ObservedOutput, ObservedOwners, ObservedReferences, Settings, Snapshot,
 };
 pub use status::{events, status};

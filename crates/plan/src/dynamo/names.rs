@@ -24,6 +24,9 @@ pub const ACCEPTED_SPEC: &str = "steersman.dev/accepted-spec";
 /// Annotation of a graph with the UID of its request: labels have a name only, and names are reused.
 pub const REQUEST_UID: &str = "steersman.dev/request-uid";
 
+/// Annotation of a request: a new value makes a Failed request start again. Its Job has the same annotation.
+pub const RETRY: &str = "steersman.dev/retry";
+
 /// The field manager of everything that is written for requests.
 pub const MANAGER: &str = "steersman/dynamo";
 
@@ -32,6 +35,7 @@ pub const FINALIZER: &str = "nvidia.com/finalizer";
 
 pub const SERVICE_ACCOUNT: &str = "dgdr-profiling-job";
 pub const ROLE_BINDING: &str = "dgdr-profiling-job-binding";
+pub const THOROUGH_BINDING: &str = "dgdr-profiling-job-thorough-binding";
 pub const TOKEN_SECRET: &str = "hf-token-secret";
 pub const TOKEN_KEY: &str = "HF_TOKEN";
 pub const PULL_SECRET: &str = "nvcr-imagepullsecret";

@@ -3,7 +3,7 @@
 use steersman_api::dynamo::v1beta1::Phase;
 
 use super::snapshot::{JobState, ObservedJob, ObservedObject, ObservedOutput};
-use super::{graph, hardware, phase, request};
+use super::{graph, hardware, names, phase, request};
 
 /// Each of these costs a call, a watch or memory, and is read only if the step uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Needs {
     /// The claims that the request names. Once profiling has begun, the pod reports a missing one.
     pub claims: bool,
     pub cluster_role: bool,
+    /// The ServiceAccount, even if it does not have our labels.
+    pub account: bool,
     pub hardware: bool,
 }
 
@@ -24,7 +26,7 @@ pub struct Needs {
 pub fn confirms_job(object: &ObservedObject) -> bool {
     let may_create = match request::phase(object).unwrap_or_default() {
         Phase::Pending | Phase::Profiling => true,
-        Phase::Failed => !request::has_job(object),
+        Phase::Failed => !request::has_job(object) || request::wants_retry(object),
         Phase::Ready | Phase::Deploying | Phase::Deployed => false,
     };
     may_create && !object.deleting
@@ -48,11 +50,18 @@ pub fn needs(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<
     }
     match phase::first_phase(object, job, output) {
         Phase::Pending | Phase::Failed => {
-            let begins = !request::has_job(object) && !phase::is_own(object, job);
+            let began = request::has_job(object) || phase::is_own(object, job);
+            let begins = !began || request::wants_retry(object);
+            let deploys = begins && request::auto_apply(object);
             Needs {
+                // The log of a failed Job is gone with its pods.
+                job_pods: job.is_some() && request::phase(object) == Some(Phase::Failed),
+                // A name that is taken is reported before the profiling.
+                graph: deploys.then(|| names::graph(&object.name, request::graph_override(&object.spec))),
                 claims: true,
                 cluster_role: begins,
-                hardware: begins && hardware::needs_discovery(object.spec.hardware.as_ref()),
+                account: begins,
+                hardware: begins && hardware::needs_discovery(request::hardware(object).as_ref()),
                 ..Needs::default()
             }
         }
@@ -61,6 +70,7 @@ pub fn needs(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<
             let generated = output.and_then(|output| graph::generate(object, output).ok());
             Needs {
                 job_pods: job.is_some(),
+                account: job.is_some(),
                 graph: generated.as_ref().map(|generated| generated.name().to_owned()),
                 graph_pods: generated.is_some(),
                 additional: generated.map(|generated| generated.additional_names(object)).unwrap_or_default(),

@@ -11,7 +11,7 @@ use super::build::account;
 use super::graph::{self, Claim};
 use super::phase::{self, Creation, PhaseStep, SPEC_ACCEPTED};
 use super::request::{self, Acceptance};
-use super::snapshot::{ObservedObject, Snapshot};
+use super::snapshot::{ObservedBinding, ObservedObject, Snapshot};
 use super::{checks, names, profile_job};
 
 /// Requeue for objects that no watch covers.
@@ -91,10 +91,11 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &PhaseStep) -> Vec<Wri
     if step.creation == Creation::Job {
         return job(observed, expected);
     }
+    if step.restarts && !phase::is_own(&expected.object, expected.job.as_ref()) {
+        return remains(observed);
+    }
     let mut writes = match step.phase {
-        Phase::Profiling if observed.job.is_some() && !(observed.account && observed.binding.is_some()) => {
-            account_of(expected)
-        }
+        Phase::Profiling if observed.job.is_some() && !has_account(observed) => account_of(expected),
         // While graphs are not served, the owner of the ConfigMaps is unknown.
         Phase::Deploying | Phase::Deployed if !expected.graphs_served && !phase::is_unseen(&expected.object) => {
             Vec::new()
@@ -109,37 +110,91 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &PhaseStep) -> Vec<Wri
     writes
 }
 
-/// The Job comes last: it needs its account, and must not find the output of an earlier Job.
-fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
-    let object = &expected.object;
-    let default = expected.settings.default_image.as_deref();
-    let Some(image) = request::image_or(&object.spec, default) else { return Vec::new() };
-    // The output is of an earlier request of this name or of an earlier Job: with a result there would be no new Job.
-    let stale = observed.output.as_ref().map(|output| WriteOp::Delete {
+/// Deletes the Job and the output of an earlier attempt. The output may also be of an earlier request of this name: with
+/// a result there would be no new Job.
+fn remains(observed: &Snapshot) -> Vec<WriteOp> {
+    let object = &observed.object;
+    let job = observed.job.as_ref().filter(|job| phase::is_controlled(object, job)).map(|job| WriteOp::Delete {
+        kind: GroupVersionKind::gvk("batch", "v1", "Job"),
+        name: names::profiling_job(&object.name),
+        uid: job.uid.clone(),
+        version: None,
+    });
+    let output = observed.output.as_ref().map(|output| WriteOp::Delete {
         kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
         name: names::output(&object.name),
         uid: output.uid.clone(),
         // A change of the output since then may be a result, so it must be a conflict.
         version: output.version.clone(),
     });
-    let role = expected.settings.profiling_cluster_role.as_deref();
-    // The role reference of a binding is immutable.
-    let other = observed.binding.as_ref().filter(|binding| role.is_some_and(|role| binding.cluster_role != role));
-    let other = other.map(|binding| WriteOp::Delete {
-        kind: GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding"),
-        name: names::ROLE_BINDING.to_owned(),
-        uid: binding.uid.clone(),
-        version: None,
-    });
-    let job = dynamic(profile_job::job(expected, image)).map(|job| WriteOp::Owned(Write::CreateOnce(job)));
-    [stale, other].into_iter().flatten().chain(account_of(expected)).chain(job).collect()
+    job.into_iter().chain(output).collect()
 }
 
-/// The sidecar needs the account to deliver the result.
+/// The Job comes last: it needs its account, and must not find the output of an earlier Job.
+fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
+    let object = &expected.object;
+    let default = expected.settings.default_image.as_deref();
+    let Some(image) = request::image_or(&object.spec, default) else { return Vec::new() };
+    let stale = [names::ROLE_BINDING, names::THOROUGH_BINDING].into_iter().filter_map(|name| {
+        let stale = stale_binding(observed, name)?;
+        Some(WriteOp::Delete {
+            kind: GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding"),
+            name: name.to_owned(),
+            uid: stale.uid.clone(),
+            version: None,
+        })
+    });
+    let job = dynamic(profile_job::job(expected, image)).map(|job| WriteOp::Owned(Write::CreateOnce(job)));
+    remains(observed).into_iter().chain(stale).chain(account_of(expected)).chain(job).collect()
+}
+
+/// The ClusterRoles that a request needs, by the name of their binding.
+fn bindings(snapshot: &Snapshot) -> Vec<(&'static str, &str)> {
+    let Some(role) = &snapshot.settings.profiling_cluster_role else { return Vec::new() };
+    let thorough = snapshot.settings.thorough_cluster_role.as_deref();
+    let thorough = thorough.filter(|_| request::is_thorough(&snapshot.object.spec));
+    let thorough = thorough.map(|role| (names::THOROUGH_BINDING, role));
+    [(names::ROLE_BINDING, role.as_str())].into_iter().chain(thorough).collect()
+}
+
+fn observed_binding<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a ObservedBinding> {
+    let binding = if name == names::ROLE_BINDING { &snapshot.binding } else { &snapshot.thorough_binding };
+    binding.as_ref()
+}
+
+/// A binding to another role, which is immutable.
+fn stale_binding<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a ObservedBinding> {
+    let bindings = bindings(snapshot);
+    let (_, role) = bindings.iter().find(|(known, _)| *known == name)?;
+    observed_binding(snapshot, name).filter(|binding| binding.cluster_role != *role)
+}
+
+/// Whether the request shares the account and its bindings.
+fn has_account(snapshot: &Snapshot) -> bool {
+    let object = &snapshot.object;
+    let account = snapshot.account.as_ref();
+    let is_bound =
+        |name: &str| observed_binding(snapshot, name).is_some_and(|binding| account::is_owner(object, &binding.owners));
+    account.is_some_and(|account| account.foreign || account::is_owner(object, &account.owners))
+        && bindings(snapshot).iter().all(|(name, _)| is_bound(name))
+}
+
+/// The sidecar needs the account to deliver the result. An account of others is used as it is: the bindings give it the
+/// rights.
 fn account_of(expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
-    let Some(role) = &expected.settings.profiling_cluster_role else { return Vec::new() };
-    applied([account::account(object), account::binding(object, role)])
+    let bindings = bindings(expected);
+    if bindings.is_empty() {
+        return Vec::new();
+    }
+    let known = expected.account.as_ref();
+    let account =
+        (!known.is_some_and(|known| known.foreign)).then(|| account::account(object, known.map(|known| &known.owners)));
+    let bindings = bindings.into_iter().map(|(name, role)| {
+        let known = observed_binding(expected, name).filter(|binding| binding.cluster_role == role);
+        account::binding(object, name, role, known.map(|known| &known.owners))
+    });
+    applied(account.into_iter().chain(bindings))
 }
 
 fn additional(expected: &Snapshot) -> Vec<WriteOp> {

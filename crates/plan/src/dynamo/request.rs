@@ -5,9 +5,10 @@ use serde_json::{Map, Value, json};
 use steersman_api::Family;
 use steersman_api::convert::convert;
 pub use steersman_api::dynamo::convert::CONFIG_MAP_REF;
-use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, Phase};
+use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, Hardware, Phase, SearchStrategy};
 
-use super::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
+use super::hardware::sku;
+use super::names::{ACCEPTED_SPEC, GENERATED_GRAPH, RETRY};
 use super::snapshot::ObservedObject;
 use crate::content_hash;
 
@@ -28,6 +29,10 @@ pub fn uses_mocker(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
     spec.features.as_ref().and_then(|features| features.mocker.as_ref()?.enabled).unwrap_or_default()
 }
 
+pub fn is_thorough(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
+    spec.search_strategy == Some(SearchStrategy::Thorough)
+}
+
 pub fn graph_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&Map<String, Value>> {
     spec.overrides.as_ref()?.dgd.as_ref()
 }
@@ -44,12 +49,39 @@ pub fn has_job(object: &ObservedObject) -> bool {
     object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some())
 }
 
+/// Number of characters of the retry annotation that count: the value is copied to the status and to the Job.
+const MAX_RETRY_CHARS: usize = 128;
+
+/// The value of the retry annotation.
+pub fn retry(object: &ObservedObject) -> Option<String> {
+    let value = non_empty(object.annotations.get(RETRY).map(String::as_str))?;
+    Some(value.chars().take(MAX_RETRY_CHARS).collect())
+}
+
+/// The value of the retry annotation that the current attempt was started with.
+pub fn last_retry(object: &ObservedObject) -> Option<&str> {
+    object.status.as_ref().and_then(|status| status.last_retry.as_deref())
+}
+
+/// Whether the user wants a Failed request to start again.
+pub fn wants_retry(object: &ObservedObject) -> bool {
+    let wanted = retry(object);
+    phase(object) == Some(Phase::Failed) && wanted.is_some() && wanted.as_deref() != last_retry(object)
+}
+
+/// The command that sets the retry annotation to a new value.
+pub fn retry_command(object: &ObservedObject) -> String {
+    format!("kubectl annotate dgdr -n {} {} --overwrite {RETRY}=$(date +%s)", object.namespace, object.name)
+}
+
 /// Fields of v1alpha1 that v1beta1 keeps in annotations.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct AlphaFields {
     /// Name and key of a ConfigMap.
     pub config_map: Option<(String, String)>,
     pub output_claim: Option<String>,
+    /// The GPUs in the opaque configuration.
+    pub hardware: Hardware,
     /// Fields of v1alpha1 without effect.
     pub ignored: Vec<String>,
     /// Why the annotations cannot be read, as a phrase.
@@ -92,15 +124,67 @@ pub fn alpha_fields(object: &ObservedObject) -> AlphaFields {
     AlphaFields {
         config_map,
         output_claim: text(&profiling["outputPVC"]),
+        hardware: alpha_hardware(&profiling["config"]["hardware"]),
         ignored: ignored(&alpha["spec"], object.spec.image.as_deref()),
         unreadable,
     }
 }
 
+/// The GPUs to plan for: those of the spec, completed with those of v1alpha1's opaque configuration.
+pub fn hardware(object: &ObservedObject) -> Option<Hardware> {
+    let asked = alpha_fields(object).hardware;
+    if asked == Hardware::default() {
+        return object.spec.hardware.clone();
+    }
+    let own = object.spec.hardware.clone().unwrap_or_default();
+    Some(Hardware {
+        gpu_sku: own.gpu_sku.or(asked.gpu_sku),
+        vram_mb: own.vram_mb.or(asked.vram_mb),
+        num_gpus_per_node: own.num_gpus_per_node.or(asked.num_gpus_per_node),
+        total_gpus: own.total_gpus.or(asked.total_gpus),
+        ..own
+    })
+}
+
+/// Reads the names that the profilers of v1alpha1 used.
+fn alpha_hardware(config: &Value) -> Hardware {
+    let field = |names: &[&str], fits: ValueCheck| names.iter().map(|name| &config[*name]).find(|value| fits(value));
+    let count = |names: &[&str]| field(names, is_count).and_then(|value| i32::try_from(value.as_i64()?).ok());
+    Hardware {
+        gpu_sku: field(&GPU_MODEL, is_gpu).and_then(|value| sku::infer(value.as_str()?)),
+        vram_mb: field(&GPU_MEMORY, is_count).and_then(|value| value.as_number().cloned()),
+        num_gpus_per_node: count(&GPUS_PER_NODE),
+        total_gpus: count(&["totalGpus"]),
+        ..Hardware::default()
+    }
+}
+
+const GPU_MODEL: [&str; 3] = ["gpuSku", "gpuModel", "gpu_model"];
+const GPU_MEMORY: [&str; 3] = ["vramMb", "gpuVramMib", "gpu_vram_mib"];
+const GPUS_PER_NODE: [&str; 2] = ["numGpusPerNode", "num_gpus_per_node"];
+
+fn is_gpu(value: &Value) -> bool {
+    value.as_str().is_some_and(|model| sku::infer(model).is_some())
+}
+
+/// A number of GPUs or of MiB.
+fn is_count(value: &Value) -> bool {
+    value.as_i64().is_some_and(|count| count > 0 && count <= i64::from(i32::MAX))
+}
+
 type ValueCheck = fn(&Value) -> bool;
 
-/// Paths in the opaque v1alpha1 configuration that v1beta1 has fields for, with a check of the value's kind.
-const TYPED: [(&str, ValueCheck); 9] = [
+/// Paths in the opaque v1alpha1 configuration that have an effect, with a check of the value's kind.
+const TYPED: [(&str, ValueCheck); 18] = [
+    ("hardware.gpuSku", is_gpu),
+    ("hardware.gpuModel", is_gpu),
+    ("hardware.gpu_model", is_gpu),
+    ("hardware.vramMb", is_count),
+    ("hardware.gpuVramMib", is_count),
+    ("hardware.gpu_vram_mib", is_count),
+    ("hardware.numGpusPerNode", is_count),
+    ("hardware.num_gpus_per_node", is_count),
+    ("hardware.totalGpus", is_count),
     ("sla.ttft", Value::is_number),
     ("sla.itl", Value::is_number),
     ("sla.optimizationType", |value| value == "latency" || value == "throughput"),
@@ -114,8 +198,12 @@ const TYPED: [(&str, ValueCheck); 9] = [
 
 fn ignored(alpha: &Value, image: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
-    untyped(&alpha["profilingConfig"]["config"], "", &mut found);
+    let config = &alpha["profilingConfig"]["config"];
+    untyped(config, "", &mut found);
     let mut found: Vec<String> = found.iter().map(|path| format!("spec.profilingConfig.config.{path}")).collect();
+    if !config.is_object() && !config.is_null() {
+        found.push("spec.profilingConfig.config".to_owned());
+    }
     // True is the default of the schema, and has no effect.
     if alpha["enableGpuDiscovery"] == false {
         found.push("spec.enableGpuDiscovery".to_owned());

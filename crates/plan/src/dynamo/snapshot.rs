@@ -28,9 +28,12 @@ pub struct Snapshot {
     /// The existing ConfigMaps with the names of those generated with the graph.
     pub additional: Vec<ObservedConfigMap>,
     pub references: ObservedReferences,
-    pub account: bool,
+    /// The ServiceAccount of profiling Jobs.
+    pub account: Option<ObservedAccount>,
     /// The RoleBinding of that account.
     pub binding: Option<ObservedBinding>,
+    /// The RoleBinding with the further rights of a thorough search.
+    pub thorough_binding: Option<ObservedBinding>,
     pub hardware: ObservedHardware,
 }
 
@@ -44,6 +47,9 @@ pub struct Settings {
     /// The ClusterRole for the Jobs' account. None: the account is managed elsewhere.
     pub profiling_cluster_role: Option<String>,
     pub profiling_cluster_role_found: bool,
+    /// The ClusterRole with the further rights of a thorough search. None: the other one has them.
+    pub thorough_cluster_role: Option<String>,
+    pub thorough_cluster_role_found: bool,
     /// Addresses for profiler and workers, by the name of the variable.
     pub infrastructure: BTreeMap<String, String>,
 }
@@ -63,18 +69,25 @@ pub struct ObservedObject {
     pub status: Option<DynamoGraphDeploymentRequestStatus>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedJob {
+    pub uid: String,
     /// The UID of its controller.
     pub owner: Option<String>,
     /// Annotation with the hash of the spec that the Job was made from. None: an earlier operator created the Job.
     pub accepted_spec: Option<String>,
+    /// The value of the retry annotation that the Job was made for.
+    pub retry: Option<String>,
     pub state: JobState,
+    pub ended: Option<Timestamp>,
+    /// Why it failed, as a code such as `BackoffLimitExceeded`.
+    pub failure: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
+    #[default]
     Running,
     Suspended,
     Complete,
@@ -131,8 +144,24 @@ pub struct ObservedReferences {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ObservedAccount {
+    /// Neither the labels nor the field managers are ours.
+    pub foreign: bool,
+    pub owners: ObservedOwners,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedBinding {
     pub uid: String,
     /// The ClusterRole of the immutable role reference.
     pub cluster_role: String,
+    pub owners: ObservedOwners,
+}
+
+/// The owners of an object that all requests of a namespace share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ObservedOwners {
+    pub resource_version: Option<String>,
+    /// Owner references as stored.
+    pub references: Vec<Value>,
 }

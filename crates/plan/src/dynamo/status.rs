@@ -21,11 +21,14 @@ const CHANGED: &str = "the spec was changed, and the change is ignored; see cond
 
 pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
     let object = &snapshot.object;
-    let stored = object.status.clone().unwrap_or_default();
+    let mut stored = object.status.clone().unwrap_or_default();
     let failure = outcome.failure.as_ref();
     let step = taken(plan, failure);
     if object.deleting || (step.keeps_status && failure.is_none()) {
         return stored;
+    }
+    if step.restarts {
+        stored = DynamoGraphDeploymentRequestStatus::default();
     }
     let changed = plan.resolution.spec_changed && phase::is_fixed(step.phase);
     let current = generation(object, plan, failure);
@@ -34,9 +37,14 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     let mut statements = step.statements.clone();
     let mut detail = step.detail.clone();
     let mut reported = step.reported.clone();
+    let mut last_retry = step.last_retry.clone();
     if let Some(failure) = failure {
         let failed = failed(object, plan, failure);
         phase = failed.phase;
+        // A rejected Job ends the attempt, too.
+        if failed.rejected {
+            last_retry.clone_from(&plan.resolution.last_retry);
+        }
         reported.push(reported::failed_write(failed.reason, failure, current));
         statements.extend(failed.statement);
         detail = Some(failed.words);
@@ -46,7 +54,9 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     }
     let deployment = statements.iter().rfind(|statement| statement.type_ == DEPLOYMENT);
     let unknown = deployment.filter(|statement| statement.truth == Truth::Unknown).map(|known| known.reason.as_str());
-    statements.push(phase::succeeded(phase, detail.as_deref(), unknown));
+    let succeeded = phase::succeeded(phase, detail.as_deref(), unknown);
+    let summary = summary(&succeeded.message);
+    statements.push(succeeded);
     if !plan.resolution.inherited {
         statements.push(spec(&plan.findings));
     }
@@ -60,8 +70,24 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
         profiling_results: step.results.clone(),
         deployment_info: step.deployment.clone(),
         observed_generation: generation,
+        summary: Some(summary),
+        last_retry,
         reported,
     }
+}
+
+/// Characters of the column `MESSAGE` of `kubectl get`.
+const MAX_SUMMARY_CHARS: usize = 80;
+
+/// The first sentence of a text, shortened to one line of a table.
+fn summary(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let sentence = line.split_once(". ").map_or(line, |(first, _)| first).trim_end_matches('.');
+    if sentence.chars().count() <= MAX_SUMMARY_CHARS {
+        return sentence.to_owned();
+    }
+    let short: String = sentence.chars().take(MAX_SUMMARY_CHARS - 1).collect();
+    format!("{}…", short.trim_end())
 }
 
 /// The events after the writes: those of the step, and a failure that was not reported yet.
@@ -80,10 +106,10 @@ pub fn events(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event>
     events
 }
 
-/// The step that was taken: the alternative one, if the patch of the request or a write for the Job failed.
+/// The step that was taken: the alternative one, if the patch of the request or a write for the Job or a restart failed.
 fn taken<'a>(plan: &'a Plan, failure: Option<&Failure>) -> &'a PhaseStep {
     let step = &plan.resolution;
-    let undone = failure.is_some_and(|failure| is_owner(failure) || step.creation == Creation::Job);
+    let undone = failure.is_some_and(|failure| is_owner(failure) || step.creation == Creation::Job || step.restarts);
     step.otherwise.as_deref().filter(|_| undone).unwrap_or(step)
 }
 
@@ -99,6 +125,8 @@ struct Failed {
     reason: &'static str,
     statement: Option<Statement>,
     words: String,
+    /// The API server rejected the Job.
+    rejected: bool,
 }
 
 /// Only a permanent rejection of the step's own object ends the request. Every other failure is retried.
@@ -106,7 +134,7 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
     let step = taken(plan, Some(failure));
     let text = failure.to_string();
     let reason = "ConfigMapCreationFailed";
-    let failed = Failed { phase: step.phase, reason, statement: None, words: text.clone() };
+    let failed = Failed { phase: step.phase, reason, statement: None, words: text.clone(), rejected: false };
     let is_false = |type_: &str, reason: &str| Some(Statement::new(type_, Truth::False, reason, text.as_str()));
     let ends = |type_: &str, reason: &str| phase::failure_detail(object, type_, reason, &text, Log::Profiler);
     let (creates_graph, of_graph) =
@@ -125,9 +153,14 @@ fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
         let failed =
             Failed { reason: "ProfilingJobFailed", statement: is_false(PROFILING, "JobCreationFailed"), ..failed };
         if failure.object.kind == "Job" && !failure.transient {
-            return Failed { phase: Phase::Failed, words: ends(PROFILING, "JobCreationFailed"), ..failed };
+            let words = ends(PROFILING, "JobCreationFailed");
+            return Failed { phase: Phase::Failed, words, rejected: true, ..failed };
         }
         return failed;
+    }
+    if plan.resolution.restarts {
+        let words = format!("The remains of the last attempt cannot be deleted; this is retried: {text}");
+        return Failed { reason: "UpdateFailed", words, ..failed };
     }
     if creates_graph && of_graph {
         let failed = Failed { reason: "DeploymentCreationFailed", ..failed };

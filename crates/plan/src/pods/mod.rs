@@ -14,6 +14,8 @@ pub struct ObservedPod {
     pub name: String,
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     pub phase: String,
+    /// Somebody has deleted it.
+    pub deleting: bool,
     /// Why it has no node: the message of `PodScheduled` False.
     pub unscheduled: Option<String>,
     /// Why it was ended as a whole, such as `Evicted`: `status.reason` and `status.message`.

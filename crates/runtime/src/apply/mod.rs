@@ -147,8 +147,10 @@ impl Applier<'_> {
                 Err(conflict) => return Err(conflict.into_failure(self.owner.child_id(&wanted))),
             }
         }
-        if let Some(patch) =
-            current.as_ref().filter(|_| ownership == Ownership::Unowned).and_then(|object| self.owner.release(object))
+        if let Some(patch) = current
+            .as_ref()
+            .filter(|_| ownership == Ownership::Unowned)
+            .and_then(|object| self.owner.release(&wanted, object))
         {
             let freed = adopt::send(self.server, self.owner, kind, &name, &patch).await;
             current = Some(freed.map_err(|error| failed(self.owner, &wanted, error))?);

@@ -64,10 +64,16 @@ impl Owner {
         controller(child).is_some_and(|reference| reference.uid == self.uid)
     }
 
-    /// The JSON patch that takes references to the owner off an object that shall outlive it. None: it has none.
-    pub(super) fn release(&self, object: &DynamicObject) -> Option<Value> {
+    /// The JSON patch that takes references to the owner off an object that shall outlive it. None: it has none, or shall
+    /// have them.
+    pub(super) fn release(&self, wanted: &DynamicObject, object: &DynamicObject) -> Option<Value> {
         let references = object.owner_references();
-        let others: Vec<&OwnerReference> = references.iter().filter(|reference| reference.uid != self.uid).collect();
+        let kept = |reference: &&OwnerReference| {
+            let same =
+                |wanted: &OwnerReference| wanted.uid == reference.uid && wanted.controller == reference.controller;
+            reference.uid != self.uid || wanted.owner_references().iter().any(same)
+        };
+        let others: Vec<&OwnerReference> = references.iter().filter(kept).collect();
         (others.len() < references.len()).then(|| {
             json!([
                 { "op": "test", "path": "/metadata/resourceVersion", "value": object.metadata.resource_version },

@@ -1,19 +1,20 @@
 //! Preserves the fields that one version does not have in annotations of the other.
 //!
-//! Some fields have an annotation of their own, which operators and users read: several v1alpha1 fields on v1beta1 objects,
-//! and `status.profilingJobName` on v1alpha1 objects. All other fields are in two annotations, one for the spec ([`SPEC`])
-//! and one for the status ([`STATUS`]).
+//! A v1beta1 object has annotations for single v1alpha1 fields, which operators and users read, and two annotations for
+//! all fields that it lacks: newer Go operators read only these. A v1alpha1 object has the same two, with fields of
+//! v1beta1.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::DgdrVersion;
 use super::spec::{self, PreservedSpec};
 use crate::convert::ConvertError;
-use crate::convert::tree::{JsonObject, JsonPath, SourceFields, ValueKind, insert_at, text};
+use crate::convert::tree::{JsonObject, JsonPath, SourceFields, ValueKind, insert_at, remove, text};
 
-/// All fields of a spec without their own annotation: `{"version":1,"spec":{…}}`.
+/// All fields of a spec that the object's version lacks: `{"version":1,"spec":{…}}`. `annotated` lists those with an
+/// annotation of their own, which counts, so that users can change or remove it.
 pub const SPEC: &str = "nvidia.com/dgdr-spec";
-/// All fields of a status without their own annotation.
+/// All fields of a status that the object's version lacks.
 pub const STATUS: &str = "nvidia.com/dgdr-status";
 /// `spec.profilingConfig.configMapRef` of v1alpha1, as JSON.
 pub const CONFIG_MAP_REF: &str = "nvidia.com/dgdr-config-map-ref";
@@ -46,6 +47,10 @@ enum Section {
     Spec,
     Status,
 }
+
+/// Largest value of an annotation for a single field. A larger value is in the annotation for all fields only: the API
+/// server allows 256 KiB for all annotations of an object.
+const MAX_FIELD_BYTES: usize = 32 * 1024;
 
 /// A field of the other version with its own annotation.
 type AnnotatedField = (&'static str, Section, &'static JsonPath, AnnotationFormat);
@@ -145,8 +150,9 @@ impl ObjectAnnotations {
     /// Removes the fields of `version` from the annotations of an object of the other version.
     pub fn take_fields(&mut self, version: DgdrVersion) -> PreservedFields {
         let mut preserved = PreservedFields::default();
-        if let Some(spec) = self.take(SPEC, |text| json_object(text).and_then(open_envelope)) {
+        if let Some((spec, annotated)) = self.take(SPEC, |text| json_object(text).and_then(open_envelope)) {
             preserved.spec = spec;
+            drop_annotated(&mut preserved.spec.spec, version, &annotated);
         }
         if let Some(status) = self.take(STATUS, json_object) {
             preserved.status = status;
@@ -187,30 +193,40 @@ impl ObjectAnnotations {
 
     /// Adds the unmapped fields of `version`.
     pub fn store_fields(&mut self, version: DgdrVersion, spec: JsonObject, workers_image: bool, status: JsonObject) {
-        let (mut spec, mut status) = (SourceFields::new(spec), SourceFields::new(status));
+        let mut annotated = Vec::new();
+        let (mut spec_fields, mut status_fields) = (SourceFields::new(spec.clone()), SourceFields::new(status.clone()));
         for (key, section, path, format) in annotated_fields(version) {
             let source = match section {
-                Section::Spec => &mut spec,
-                Section::Status => &mut status,
+                Section::Spec => &mut spec_fields,
+                Section::Status => &mut status_fields,
             };
-            if let Some(value) = source.take(path, format.value_kind()) {
-                self.set(key, format.format(&value));
+            let Some(text) = source.take(path, format.value_kind()).map(|value| format.format(&value)) else {
+                continue;
+            };
+            if text.len() <= MAX_FIELD_BYTES {
+                self.set(key, text);
+                annotated.extend(matches!(section, Section::Spec).then_some(*key));
             }
         }
         if version == DgdrVersion::Alpha
-            && let Some(overrides) = spec::take_metadata_overrides(&mut spec.remaining)
+            && let Some(overrides) = spec::take_metadata_overrides(&mut spec_fields.remaining)
         {
             self.set(DEPLOYMENT_OVERRIDES, Value::Object(overrides).to_string());
+            annotated.push(DEPLOYMENT_OVERRIDES);
         }
-        if !spec.remaining.is_empty() {
-            let mut envelope = json!({ "version": 1, "spec": spec.remaining });
-            if workers_image && let Some(envelope) = envelope.as_object_mut() {
+        if !spec.is_empty() {
+            let mut envelope =
+                JsonObject::from_iter([("version".to_owned(), 1.into()), ("spec".to_owned(), spec.into())]);
+            if workers_image {
                 envelope.insert(IMAGE.to_owned(), WORKERS_IMAGE.into());
             }
-            self.set(SPEC, envelope.to_string());
+            if !annotated.is_empty() {
+                envelope.insert(ANNOTATED.to_owned(), annotated.into());
+            }
+            self.set(SPEC, Value::Object(envelope).to_string());
         }
-        if !status.remaining.is_empty() {
-            self.set(STATUS, Value::Object(status.remaining).to_string());
+        if !status.is_empty() {
+            self.set(STATUS, Value::Object(status).to_string());
         }
     }
 
@@ -251,13 +267,29 @@ impl ObjectAnnotations {
 /// Member of the envelope with the source of `image` of v1beta1.
 const IMAGE: &str = "image";
 const WORKERS_IMAGE: &str = "deploymentOverrides.workersImage";
+/// Member of the envelope with the keys of annotations that have some of its fields.
+const ANNOTATED: &str = "annotated";
 
-/// An envelope without `spec` is a spec itself, as written by earlier versions.
-fn open_envelope(mut envelope: JsonObject) -> Option<PreservedSpec> {
+/// The spec in an envelope, and the keys of annotations with some of its fields. An envelope without `spec` is a spec
+/// itself, as written by earlier versions.
+fn open_envelope(mut envelope: JsonObject) -> Option<(PreservedSpec, Vec<String>)> {
     let workers_image = text(envelope.get(IMAGE)) == Some(WORKERS_IMAGE);
+    let annotated = envelope.get(ANNOTATED).and_then(Value::as_array).into_iter().flatten();
+    let annotated = annotated.filter_map(|key| key.as_str().map(str::to_owned)).collect();
     match envelope.remove("spec") {
-        Some(Value::Object(spec)) => Some(PreservedSpec { spec, workers_image }),
+        Some(Value::Object(spec)) => Some((PreservedSpec { spec, workers_image }, annotated)),
         Some(_) => None,
-        None => Some(PreservedSpec { spec: envelope, workers_image: false }),
+        None => Some((PreservedSpec { spec: envelope, workers_image: false }, Vec::new())),
+    }
+}
+
+/// Removes the fields with an annotation of their own: an annotation that is gone was removed by a user.
+fn drop_annotated(spec: &mut JsonObject, version: DgdrVersion, annotated: &[String]) {
+    let fields = annotated_fields(version).iter().filter(|(key, ..)| annotated.iter().any(|known| known == key));
+    for (_, _, path, _) in fields {
+        remove(spec, path);
+    }
+    if annotated.iter().any(|key| key == DEPLOYMENT_OVERRIDES) {
+        spec::take_metadata_overrides(spec);
     }
 }

@@ -51,9 +51,20 @@ pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertErro
     let complete = is_complete(&object);
     let mut annotations = ObjectAnnotations::take_from(&mut object)?;
     let preserved = annotations.as_mut().map(|annotations| annotations.take_fields(to)).unwrap_or_default();
-    let (spec, status) = (section(&object, "spec")?, section(&object, "status")?);
+    let mut problems = Vec::new();
+    let (spec, status) = (section(&object, "spec", &mut problems), section(&object, "status", &mut problems));
+    if to == DgdrVersion::Beta {
+        problems.extend(spec::config_problem(&spec));
+    }
+    // Without metadata the object is part of a request. A stored object must be converted, whatever it is: otherwise no
+    // request of the cluster could be listed.
+    if annotations.is_none()
+        && let Some(SectionProblem { path, problem }) = problems.first()
+    {
+        return Err(ConvertError::Unreadable { path: (*path).to_owned(), problem: problem.clone() });
+    }
     let converted = match to {
-        DgdrVersion::Beta => to_beta(spec, status, preserved, complete)?,
+        DgdrVersion::Beta => to_beta(spec, status, preserved, complete),
         DgdrVersion::Alpha => to_alpha(spec, status, preserved, complete, annotations.is_some()),
     };
     replace_section(&mut object, "spec", converted.spec);
@@ -63,11 +74,25 @@ pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertErro
     let lost = match annotations {
         Some(mut annotations) => {
             annotations.store_fields(to.other(), spec.remaining, converted.workers_image, status.remaining);
-            annotations.put_back(&mut object)
+            let unused = annotations.put_back(&mut object);
+            problems.iter().map(SectionProblem::loss).chain(unused).collect()
         }
         None => losses_without_metadata(&spec, &status, to)?,
     };
     Ok(Converted { object: Value::Object(object), lost })
+}
+
+/// A value that is not an object although the schema requires one: an earlier schema may have accepted it.
+struct SectionProblem {
+    path: &'static str,
+    problem: String,
+}
+
+impl SectionProblem {
+    fn loss(&self) -> String {
+        let Self { path, problem } = self;
+        format!("{path}: {problem}; the value is kept and has no effect")
+    }
 }
 
 /// Both sections in the other version, and the fields that it does not have.
@@ -79,27 +104,19 @@ struct ConvertedSections {
     unmapped_status: SourceFields,
 }
 
-fn to_beta(
-    spec: JsonObject,
-    status: JsonObject,
-    preserved: PreservedFields,
-    complete: bool,
-) -> Result<ConvertedSections, ConvertError> {
-    if let Some(problem) = spec::config_problem(&spec) {
-        return Err(ConvertError::Unreadable { path: "spec.profilingConfig.config".to_owned(), problem });
-    }
+fn to_beta(spec: JsonObject, status: JsonObject, preserved: PreservedFields, complete: bool) -> ConvertedSections {
     let mut split = spec::from_alpha(spec, complete);
     let spec = spec::assemble_beta(&mut split, preserved.spec, complete);
     let state = status.get("state").cloned();
     let mut status_split = status::from_alpha(status);
     let status = status::assemble_beta(&mut status_split, preserved.status, state.as_ref());
-    Ok(ConvertedSections {
+    ConvertedSections {
         spec,
         unmapped_spec: split.unmapped,
         workers_image: split.workers_image,
         status,
         unmapped_status: status_split.unmapped,
-    })
+    }
 }
 
 fn to_alpha(
@@ -138,19 +155,23 @@ fn is_complete(object: &JsonObject) -> bool {
 }
 
 /// A copy of the section: `replace_section` needs the original.
-fn section(object: &JsonObject, name: &str) -> Result<JsonObject, ConvertError> {
+fn section(object: &JsonObject, name: &'static str, problems: &mut Vec<SectionProblem>) -> JsonObject {
     match object.get(name) {
-        None | Some(Value::Null) => Ok(JsonObject::new()),
-        Some(Value::Object(section)) => Ok(section.clone()),
-        Some(_) => Err(ConvertError::Unreadable { path: name.to_owned(), problem: "must be an object".to_owned() }),
+        None | Some(Value::Null) => JsonObject::new(),
+        Some(Value::Object(section)) => section.clone(),
+        Some(_) => {
+            problems.push(SectionProblem { path: name, problem: "must be an object".to_owned() });
+            JsonObject::new()
+        }
     }
 }
 
-/// Writes a section. An empty one is omitted, unless it was present and empty before.
+/// Writes a section. An empty one is omitted, unless it was present and empty before. A value that is no section stays.
 fn replace_section(object: &mut JsonObject, name: &str, section: JsonObject) {
     let was_empty = match object.get(name) {
         Some(Value::Object(before)) => before.is_empty(),
-        Some(_) => true,
+        Some(Value::Null) => true,
+        Some(_) => return,
         None => false,
     };
     if !section.is_empty() {

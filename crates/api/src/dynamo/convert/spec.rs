@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::annotations::annotated_spec;
-use super::job;
+use super::{SectionProblem, job};
 use crate::convert::tree::{
     JsonObject, JsonPath, SourceFields, ValueKind, insert_at, int32, overlay, remove, text, value_at,
 };
@@ -98,9 +98,8 @@ pub struct PreservedSpec {
     pub workers_image: bool,
 }
 
-/// The reason why a v1alpha1 spec cannot be converted: its opaque configuration is not an object. The text begins like
-/// that of the Go operator.
-pub fn config_problem(spec: &JsonObject) -> Option<String> {
+/// The opaque configuration of a v1alpha1 spec, if it is not an object. The text begins like that of the Go operator.
+pub fn config_problem(spec: &JsonObject) -> Option<SectionProblem> {
     let kind = match value_at(spec, CONFIG)? {
         Value::Object(_) | Value::Null => return None,
         Value::Array(_) => "a list",
@@ -108,7 +107,8 @@ pub fn config_problem(spec: &JsonObject) -> Option<String> {
         Value::Number(_) => "a number",
         Value::Bool(_) => "a boolean",
     };
-    Some(format!("failed to parse ProfilingConfig.Config: expected an object, found {kind}"))
+    let problem = format!("failed to parse ProfilingConfig.Config: expected an object, found {kind}");
+    Some(SectionProblem { path: "spec.profilingConfig.config", problem })
 }
 
 /// In a `complete` object, an absent field means its default, which differs between the versions for `autoApply`, and
@@ -202,11 +202,12 @@ pub fn assemble_beta(split: &mut SectionSplit, preserved: PreservedSpec, complet
 
 /// The v1alpha1 spec: the fields of v1beta1 over those from annotations.
 pub fn assemble_alpha(split: &mut SectionSplit, mut preserved: PreservedSpec, complete: bool) -> JsonObject {
-    if config_problem(&preserved.spec).is_some() {
+    let mut mapped = std::mem::take(&mut split.mapped);
+    // An unusable configuration returns only if no field of v1beta1 has to be written into it.
+    if config_problem(&preserved.spec).is_some() && value_at(&mapped, CONFIG).is_some() {
         remove(&mut preserved.spec, CONFIG);
     }
     let mut spec = from_alpha(preserved.spec, false).unmapped.remaining;
-    let mut mapped = std::mem::take(&mut split.mapped);
     for (alpha, _) in LENGTHS {
         if let Some(tokens) = value_at(&spec, alpha).and_then(truncate) {
             let unchanged = value_at(&mapped, alpha).and_then(int32) == Some(tokens);

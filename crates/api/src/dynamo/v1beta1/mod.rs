@@ -28,7 +28,7 @@ pub use status::{
     doc = "A request to serve a model within an SLA. A profiling Job searches for the best configuration and generates a \
            DynamoGraphDeployment, which the operator creates and follows. The phases are Pending, Profiling, Deploying and \
            Deployed. With `autoApply: false`, the request stops in phase Ready with the generated graph in its status. \
-           Phase Failed is final once profiling has begun.",
+           A request in phase Failed starts again if its annotation `steersman.dev/retry` gets a new value.",
     plural = "dynamographdeploymentrequests",
     shortname = "dgdr",
     namespaced,
@@ -40,11 +40,7 @@ pub use status::{
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Profiling", type_ = "string", json_path = ".status.profilingPhase"),
     printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.type=="Succeeded")].reason"#),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Succeeded")].message"#
-    ),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.summary"),
     printcolumn(name = "DGD", type_ = "string", json_path = ".status.dgdName"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]

@@ -45,6 +45,13 @@ pub struct DynamoGraphDeploymentRequestStatus {
     /// The `metadata.generation` that this status is about. A rejected change of the spec does not change it.
     pub observed_generation: Option<i64>,
 
+    /// The state in one short line, for `kubectl get`. Condition `Succeeded` has the whole text.
+    pub summary: Option<String>,
+
+    /// Value of the annotation `steersman.dev/retry` that the current attempt was started with. Another value of the
+    /// annotation starts a Failed request again.
+    pub last_retry: Option<String>,
+
     /// Codes of current problems with the spec, with missing objects, with failed writes, with the profiling Job and
     /// with images. Each was reported as an event and is not reported again. Other problems are reasons of conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

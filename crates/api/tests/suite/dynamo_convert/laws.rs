@@ -211,6 +211,8 @@ proptest! {
                 let back = convert_once(&done.object)?.0;
                 let (again, lost) = convert_once(&convert_once(&back)?.0)?;
                 prop_assert_eq!(again, back);
+                // A value that is no object is kept and reported each time.
+                let lost: Vec<String> = lost.into_iter().filter(|lost| !lost.ends_with("; the value is kept and has no effect")).collect();
                 prop_assert_eq!(lost, vec![""; 0]);
             }
         }

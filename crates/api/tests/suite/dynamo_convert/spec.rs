@@ -1,7 +1,6 @@
 //! Conversion of the spec, field by field.
 
 use serde_json::{Value, json};
-use steersman_api::convert::ConvertError;
 
 use super::{
     ALPHA, BETA, annotations, convert_losslessly, object, partial_object, round_trip, spec_envelope, try_convert,
@@ -118,10 +117,42 @@ fn v1alpha1_only_fields_go_to_annotations() {
     for (name, spec, key, annotation) in cases {
         let alpha = partial_object(ALPHA, spec);
         let beta = convert_losslessly(&alpha);
-        assert_eq!(annotations(&beta), json!({ format!("nvidia.com/dgdr-{key}"): annotation }), "{name}");
+        let key = format!("nvidia.com/dgdr-{key}");
+        let envelope = json!({ "annotated": [key], "spec": alpha["spec"], "version": 1 }).to_string();
+        assert_eq!(annotations(&beta), json!({ "nvidia.com/dgdr-spec": envelope, &key: annotation }), "{name}");
         assert_eq!(beta.get("spec"), None, "{name}");
         assert_eq!(convert_losslessly(&beta), alpha, "{name}");
+        // A user removes the annotation.
+        let mut removed = beta.clone();
+        removed["metadata"]["annotations"].as_object_mut().unwrap().remove(&key);
+        assert_eq!(convert_losslessly(&removed).get("spec"), None, "{name}");
     }
+}
+
+/// NVIDIA's operator from 1.4 on reads the envelope only.
+#[test]
+fn newer_go_operator_finds_all_fields_in_envelope() {
+    let spec = json!({ "enableGpuDiscovery": true, "deploymentOverrides": { "name": "n", "workersImage": "w:1" },
+        "profilingConfig": { "configMapRef": { "name": "c", "key": "k" }, "outputPVC": "out", "config": { "engine": {} } } });
+    let mut with_image = spec.clone();
+    with_image["profilingConfig"]["profilerImage"] = json!("i:1");
+    let beta = convert_losslessly(&partial_object(ALPHA, with_image.clone()));
+    assert_eq!(super::spec_envelope(&beta), spec);
+    let mut scrubbed = json!({ "metadata": { "annotations": {} } });
+    scrubbed["metadata"]["annotations"]["nvidia.com/dgdr-spec"] =
+        json!({ "spec": super::spec_envelope(&beta), "version": 1 }).to_string().into();
+    let mut beta = beta;
+    beta["metadata"] = scrubbed["metadata"].clone();
+    assert_eq!(convert_losslessly(&beta)["spec"], with_image, "as that operator writes it back");
+}
+
+/// The API server limits the size of all annotations.
+#[test]
+fn large_field_has_no_annotation_of_its_own() {
+    let alpha = partial_object(ALPHA, profiling_config(json!({ "engine": "x".repeat(40_000) })));
+    let beta = convert_losslessly(&alpha);
+    assert_eq!(field_names(&annotations(&beta)), ["nvidia.com/dgdr-spec"]);
+    assert_eq!(convert_losslessly(&beta), alpha);
 }
 
 #[test]
@@ -276,17 +307,21 @@ fn fractional_length_is_truncated_and_restored() {
 }
 
 #[test]
-fn non_object_profiling_config_keeps_upstream_error() {
+fn non_object_profiling_config_is_kept_and_reported() {
     for (config, kind) in
         [(json!("sla:"), "a string"), (json!([1]), "a list"), (json!(1), "a number"), (json!(true), "a boolean")]
     {
-        let Err(ConvertError::Unreadable { path, problem }) =
-            try_convert(&partial_object(ALPHA, profiling_config(config)))
-        else {
-            panic!("the object was converted")
-        };
-        assert_eq!(path, "spec.profilingConfig.config");
-        assert_eq!(problem, format!("failed to parse ProfilingConfig.Config: expected an object, found {kind}"));
+        let alpha = partial_object(ALPHA, profiling_config(config.clone()));
+        let (beta, lost) = try_convert(&alpha).unwrap();
+        let problem = format!("failed to parse ProfilingConfig.Config: expected an object, found {kind}");
+        assert_eq!(lost, [format!("spec.profilingConfig.config: {problem}; the value is kept and has no effect")]);
+        assert_eq!(convert_losslessly(&beta), alpha, "the value returns");
+        let mut edited = beta;
+        edited["spec"] = json!({ "sla": { "ttft": 7 } });
+        assert_eq!(convert_losslessly(&edited)["spec"], profiling_config(json!({ "sla": { "ttft": 7 } })));
+        let without_metadata = json!({ "apiVersion": ALPHA, "kind": super::KIND, "spec": profiling_config(config) });
+        let error = try_convert(&without_metadata).unwrap_err().to_string();
+        assert_eq!(error, format!("spec.profilingConfig.config: {problem}"));
     }
     let null = partial_object(ALPHA, profiling_config(Value::Null));
     assert_eq!(round_trip(&null), null);

@@ -84,18 +84,29 @@ fn v1alpha1_only_fields_go_to_annotations() {
     let deployment = json!({ "created": true, "name": "g", "namespace": "default", "state": "successful" });
     let text = deployment.to_string();
     let cases = [
-        ("backend", json!({ "backend": "vllm" }), json!({ "nvidia.com/dgdr-status-backend": "vllm" })),
+        (
+            "backend",
+            json!({ "backend": "vllm" }),
+            json!({ "nvidia.com/dgdr-status-backend": "vllm", "nvidia.com/dgdr-status": r#"{"backend":"vllm"}"# }),
+        ),
         (
             "profilingResults",
             json!({ "profilingResults": "configmap/x" }),
-            json!({ "nvidia.com/dgdr-profiling-results": "configmap/x" }),
+            json!({ "nvidia.com/dgdr-profiling-results": "configmap/x",
+                "nvidia.com/dgdr-status": r#"{"profilingResults":"configmap/x"}"# }),
         ),
         (
             "deployment, with the state that it belongs to",
             json!({ "state": "Ready", "deployment": deployment }),
-            json!({ "nvidia.com/dgdr-deployment-status": text, "nvidia.com/dgdr-status": r#"{"state":"Ready"}"# }),
+            json!({ "nvidia.com/dgdr-deployment-status": text,
+                "nvidia.com/dgdr-status": format!(r#"{{"deployment":{text},"state":"Ready"}}"#) }),
         ),
-        ("an empty deployment", json!({ "deployment": {} }), json!({ "nvidia.com/dgdr-deployment-status": "{}" })),
+        (
+            "an empty deployment",
+            json!({ "deployment": {} }),
+            json!({ "nvidia.com/dgdr-deployment-status": "{}",
+            "nvidia.com/dgdr-status": r#"{"deployment":{}}"# }),
+        ),
         (
             "a state without a phase",
             json!({ "state": "Initializing" }),

@@ -18,12 +18,12 @@ use steersman_api::Family;
 use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::dynamo::request::{self, AlphaFields};
 use steersman_plan::dynamo::{
-    JobState, Needs, ObservedBinding, ObservedConfigMap, ObservedJob, ObservedObject, ObservedOutput,
-    ObservedReferences, Settings, Snapshot, confirms_job, confirms_output, graph, names, needs,
+    JobState, Needs, ObservedAccount, ObservedBinding, ObservedConfigMap, ObservedJob, ObservedObject, ObservedOutput,
+    ObservedOwners, ObservedReferences, Settings, Snapshot, confirms_job, confirms_output, graph, names, needs,
 };
 use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::{NamespacedName, decode};
-use steersman_runtime::apply::{Live, Owner, controller};
+use steersman_runtime::apply::{Live, Owner, controller, is_managed_by};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
 use steersman_runtime::cpu_bound;
@@ -66,6 +66,7 @@ fn named_children(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
         (gvk_of::<ConfigMap>(), names::output(&object.name)),
         (gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT.to_owned()),
         (gvk_of::<RoleBinding>(), names::ROLE_BINDING.to_owned()),
+        (gvk_of::<RoleBinding>(), names::THOROUGH_BINDING.to_owned()),
     ];
     let additional = graph::additional_names(object).into_iter().map(|name| (gvk_of::<ConfigMap>(), name));
     known.into_iter().chain(additional).collect()
@@ -120,6 +121,12 @@ pub async fn observe(
         && let Some(role) = &settings.profiling_cluster_role
     {
         settings.profiling_cluster_role_found = watches.role.exists(server, role).await?;
+        if let Some(role) = settings.thorough_cluster_role.as_ref().filter(|_| request::is_thorough(&observed.spec)) {
+            settings.thorough_cluster_role_found = watches.role.exists(server, role).await?;
+        }
+    }
+    if needs.account && live.get(&gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT).is_none() {
+        fetch(server, &observed, &gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT, &mut live).await?;
     }
     let hardware = if needs.hardware {
         watches.hardware.get(server, &place).await?
@@ -132,8 +139,9 @@ pub async fn observe(
         now: Timestamp::now(),
         settings,
         output,
-        account: live.get(&gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT).is_some(),
+        account: live.get(&gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT).map(observed_account),
         binding: live.get(&gvk_of::<RoleBinding>(), names::ROLE_BINDING).and_then(observed_binding),
+        thorough_binding: live.get(&gvk_of::<RoleBinding>(), names::THOROUGH_BINDING).and_then(observed_binding),
         job,
         job_pods,
         graph,
@@ -219,6 +227,7 @@ fn observed_job(object: &DynamicObject) -> ObservedJob {
         serde_json::from_value(object.data["status"]["conditions"].clone()).unwrap_or_default();
     let true_condition =
         |type_: &str| conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True");
+    let ended = true_condition("Complete").or_else(|| true_condition("Failed"));
     let state = match (true_condition("Complete"), true_condition("Failed")) {
         (Some(_), _) => JobState::Complete,
         (None, Some(failed)) => {
@@ -229,9 +238,13 @@ fn observed_job(object: &DynamicObject) -> ObservedJob {
         (None, None) => JobState::Running,
     };
     ObservedJob {
+        uid: object.uid().unwrap_or_default(),
         owner: controller(object).map(|reference| reference.uid.clone()),
         accepted_spec: object.annotations().get(names::ACCEPTED_SPEC).cloned(),
+        retry: object.annotations().get(names::RETRY).cloned(),
         state,
+        ended: ended.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0),
+        failure: true_condition("Failed").and_then(|failed| failed.reason.clone()),
     }
 }
 
@@ -266,7 +279,17 @@ fn observed_output(object: &DynamicObject) -> ObservedOutput {
 
 fn observed_binding(object: &DynamicObject) -> Option<ObservedBinding> {
     let cluster_role = object.data["roleRef"]["name"].as_str()?.to_owned();
-    Some(ObservedBinding { uid: object.uid()?, cluster_role })
+    Some(ObservedBinding { uid: object.uid()?, cluster_role, owners: observed_owners(object) })
+}
+
+fn observed_account(object: &DynamicObject) -> ObservedAccount {
+    let labelled = names::account_labels().iter().all(|(key, value)| object.labels().get(key) == Some(value));
+    ObservedAccount { foreign: !labelled && !is_managed_by(object, MANAGER), owners: observed_owners(object) }
+}
+
+fn observed_owners(object: &DynamicObject) -> ObservedOwners {
+    let references = object.owner_references().iter().map(|reference| json!(reference)).collect();
+    ObservedOwners { resource_version: object.resource_version(), references }
 }
 
 async fn observe_references(

@@ -1,5 +1,6 @@
-//! Caches for a minute that the ClusterRole of profiling Jobs exists.
+//! Caches for a minute that the ClusterRoles of profiling Jobs exist.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -13,15 +14,15 @@ const VALIDITY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub struct ProfilingRole {
-    /// Time of the last positive result. Locked during a lookup, so that there is one at a time.
-    found: Mutex<Option<Instant>>,
+    /// Time of the last positive result for each role. Locked during a lookup, so that there is one at a time.
+    found: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl ProfilingRole {
     /// Without the right to read roles the answer is yes: creating the binding then reports a missing role.
     pub async fn exists(&self, server: &Server, name: &str) -> Result<bool, CallError> {
         let mut found = self.found.lock().await;
-        if found.is_some_and(|when| when.elapsed() < VALIDITY) {
+        if found.get(name).is_some_and(|when| when.elapsed() < VALIDITY) {
             return Ok(true);
         }
         let roles: Api<ClusterRole> = Api::all(server.client.clone());
@@ -30,7 +31,11 @@ impl ProfilingRole {
             Err(CallError::Answered { code: 403, .. }) => true,
             Err(error) => return Err(error),
         };
-        *found = there.then(Instant::now);
+        if there {
+            found.insert(name.to_owned(), Instant::now());
+        } else {
+            found.remove(name);
+        }
         Ok(there)
     }
 }

@@ -61,33 +61,17 @@ async fn foreign_job_is_untouched_and_reported() {
 
 /// An existing ServiceAccount may hold pull Secrets of users, or belong to another program.
 #[tokio::test]
-async fn unlabelled_service_account_is_not_adopted() {
+async fn foreign_service_account_is_used_unchanged() {
     let (Some((cluster, admin)), prefix) = (cluster_with_crds().await, "account") else { return };
     let namespace = cluster.namespace(prefix).await.unwrap();
     let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
-    namespace.api().create(&PostParams::default(), &account).await.unwrap();
+    let account = namespace.api().create(&PostParams::default(), &account).await.unwrap();
     create(&admin, namespace.name(), spec(json!({}))).await.unwrap();
     let test = TestNamespace { cluster, admin, namespace };
-    let mut error = None;
-    for _ in 0..10 {
-        error = reconcile_once(cluster, test.admin.clone(), test.namespace.name()).await.err();
-        if error.is_some() {
-            break;
-        }
-    }
-    let error = format!("{:#}", error.unwrap());
-    assert!(error.contains("it already exists without the labels"), "{error}");
-    let (phase, message) = test.phase_and_message().await;
-    assert_eq!(phase, "Pending", "the request must stay Pending");
-    assert!(
-        message.contains("app.kubernetes.io/name=dgdr-profiling-job"),
-        "the message must say what to do: {message}"
-    );
-    let labels = Patch::Merge(json!({ "metadata": { "labels": names::account_labels() } }));
-    let accounts = test.namespace.api::<ServiceAccount>();
-    accounts.patch(names::SERVICE_ACCOUNT, &PatchParams::default(), &labels).await.unwrap();
     test.settle().await;
     assert_eq!(test.phase_and_message().await.0, "Profiling");
+    let used = test.namespace.api::<ServiceAccount>().get(names::SERVICE_ACCOUNT).await.unwrap();
+    assert_eq!(used.metadata.resource_version, account.metadata.resource_version);
 }
 
 /// Conversion stores fields that only v1alpha1 has as annotations of v1beta1.

@@ -18,10 +18,10 @@ async fn request_is_profiled_deployed_and_monitored() {
     assert_eq!(job.owner_references()[0].uid, request.uid().unwrap());
     let account = test.namespace.api::<ServiceAccount>().get(names::SERVICE_ACCOUNT).await.unwrap();
     let binding = test.namespace.api::<RoleBinding>().get(names::ROLE_BINDING).await.unwrap();
-    assert!(
-        account.owner_references().is_empty() && binding.owner_references().is_empty(),
-        "all requests of the namespace share them"
-    );
+    for owners in [account.owner_references(), binding.owner_references()] {
+        let [owner] = owners else { panic!("one owner expected: {owners:?}") };
+        assert_eq!((Some(&owner.uid), owner.controller), (request.uid().as_ref(), None), "requests share them");
+    }
     assert_eq!(binding.role_ref.name, PROFILING_ROLE);
     test.assert_no_writes().await;
 
@@ -139,17 +139,36 @@ async fn foreign_graph_of_same_name_is_untouched() {
     let foreign: DynamicObject = object(json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
         "metadata": { "name": GRAPH }, "spec": { "components": [] } }));
     let foreign = test.graphs().create(&PostParams::default(), &foreign).await.unwrap();
-    test.complete_profiling().await;
+    test.settle().await;
     let (phase, message) = test.phase_and_message().await;
-    assert_eq!(phase, "Deploying");
+    assert_eq!(phase, "Pending", "nothing is profiled for a name that is taken");
     assert!(
         message.contains("DGD qwen-dgd exists and was not created for this request. Steersman does not change it"),
         "{message}"
     );
     assert_eq!(test.graphs().get(GRAPH).await.unwrap().resource_version(), foreign.resource_version());
     test.graphs().delete(GRAPH, &DeleteParams::default()).await.unwrap();
-    test.settle().await;
+    test.complete_profiling().await;
     assert_eq!(test.graphs().get(GRAPH).await.unwrap().labels()[names::LABEL_NAME], NAME);
+}
+
+#[tokio::test]
+async fn retry_annotation_replaces_job_and_output() {
+    let Some(test) = TestNamespace::new("retry", spec(json!({}))).await else { return };
+    test.settle().await;
+    let before = test.job().await.uid();
+    test.deliver_output(json!({ "profiler_status": "failed", "profiler_error": "no plan" })).await;
+    test.complete_job().await;
+    test.settle().await;
+    assert_eq!(test.phase_and_message().await.0, "Failed");
+    test.patch_request(json!({ "metadata": { "annotations": { names::RETRY: "1" } } })).await;
+    test.settle().await;
+    assert_eq!(test.phase_and_message().await.0, "Profiling");
+    assert_ne!(test.job().await.uid(), before);
+    assert!(test.namespace.api::<ConfigMap>().get_opt(&names::output(NAME)).await.unwrap().is_none());
+    test.complete_profiling().await;
+    assert_eq!(test.phase_and_message().await.0, "Deploying");
+    test.assert_no_writes().await;
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ pub fn profiling_request(namespace: &str, features: Value) -> Snapshot {
             spec: serde_json::from_value(spec).unwrap(),
             status: Some(serde_json::from_value(status).unwrap()),
         },
-        job: Some(ObservedJob { owner: Some(UID.into()), accepted_spec: None, state: JobState::Running }),
+        job: Some(ObservedJob { owner: Some(UID.into()), ..ObservedJob::default() }),
         job_pods: vec![],
         output: None,
         graph: None,
@@ -57,8 +57,9 @@ pub fn profiling_request(namespace: &str, features: Value) -> Snapshot {
         graph_pods: vec![],
         additional: vec![],
         references: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
-        account: false,
+        account: None,
         binding: None,
+        thorough_binding: None,
         hardware: ObservedHardware::awaited(),
     }
 }
@@ -112,13 +113,14 @@ impl ProfilingEnv {
         let mut snapshot = profiling_request(namespace.name(), json!({}));
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         snapshot.object.annotations.extend(annotations);
-        let account: ServiceAccount = object(account::account(&snapshot.object));
+        let account: ServiceAccount = object(without_owners(account::account(&snapshot.object, None)));
         namespace.api().create(&PostParams::default(), &account).await.unwrap();
         let role = json!({ "metadata": { "name": namespace.name() }, "rules": role_rules(&granted) });
         let role: ClusterRole = object(role);
         let admin = cluster.admin().await.unwrap();
         Api::all(admin).create(&PostParams::default(), &role).await.unwrap();
-        let binding: RoleBinding = object(account::binding(&snapshot.object, namespace.name()));
+        let binding = account::binding(&snapshot.object, names::ROLE_BINDING, namespace.name(), None);
+        let binding: RoleBinding = object(without_owners(binding));
         namespace.api().create(&PostParams::default(), &binding).await.unwrap();
         let account = cluster.service_account(namespace.name(), names::SERVICE_ACCOUNT).await.unwrap();
         let (verb, resource) = if granted("configmaps") { ("create", "configmaps") } else { ("get", "pods") };
@@ -215,7 +217,7 @@ impl ProfilingEnv {
         let mut snapshot = profiling_request(self.namespace.name(), features);
         let accepted = steersman_plan::dynamo::request::spec_hash(&snapshot.object.spec);
         snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
-        snapshot.job = Some(ObservedJob { owner: Some(UID.into()), accepted_spec: None, state });
+        snapshot.job = Some(ObservedJob { owner: Some(UID.into()), state, ..ObservedJob::default() });
         snapshot.output = Some(ObservedOutput {
             uid: output.metadata.uid.unwrap(),
             version: output.metadata.resource_version,
@@ -301,4 +303,10 @@ impl Drop for Sidecar {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The request does not exist, and the garbage collector deletes objects without an owner.
+fn without_owners(mut object: Value) -> Value {
+    object["metadata"]["ownerReferences"] = json!([]);
+    object
 }

@@ -4,7 +4,7 @@ use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
 use steersman_api::meta::conditions::Truth;
 
-use super::pods::{PodProblem, pulls_of_graph};
+use super::pods::{self, PodProblem};
 use super::profiling::GENERATED;
 use super::{Creation, DEPLOYMENT, PhaseStep, SPEC_GENERATED, enter_phase, is_unseen, stored_condition, stored_reason};
 use crate::dynamo::graph::{self, Claim};
@@ -20,13 +20,15 @@ const INITIALIZING: &str = "initializing";
 
 /// Limit of events about failed pulls: a graph may have hundreds of pods with one wrong image.
 const MAX_REPORTED_PULLS: usize = 64;
+/// Number of pods whose problem is in the message of a condition.
+const MAX_LISTED_PODS: usize = 5;
 
 /// Waits until automatic deployment is enabled.
 pub fn ready(snapshot: &mut Snapshot) -> PhaseStep {
     let object = &snapshot.object;
     let wanted = request::auto_apply(object) && request::acceptance(object) != Acceptance::Changed;
     if !wanted {
-        return await_approval(object);
+        return await_approval(snapshot);
     }
     if snapshot.graph.is_none() && was_deleted(object) {
         return deleted(snapshot, &graph::name(object));
@@ -43,14 +45,20 @@ fn was_deleted(object: &ObservedObject) -> bool {
     stored_reason(object, DEPLOYMENT) == Some("DeploymentDeleted")
 }
 
-/// Ready, with the steps to create the graph.
-pub fn await_approval(object: &ObservedObject) -> PhaseStep {
+/// Ready, with the steps to create or follow the graph.
+pub fn await_approval(snapshot: &Snapshot) -> PhaseStep {
+    let object = &snapshot.object;
+    let step = PhaseStep::to(Phase::Ready, object);
+    if snapshot.graph.as_ref().is_some_and(|found| graph::claim(object, found) == Claim::Ours) {
+        let name = graph::name(object);
+        return step.with_detail(format!("DGD {name} exists; set spec.autoApply to true to follow its state"));
+    }
     // Replacing the request by its manifest removes the annotation.
     let place = match request::generated_graph(object) {
         Some(_) => format!("annotation {GENERATED_GRAPH}"),
         None => "status.profilingResults.selectedConfig".to_owned(),
     };
-    PhaseStep::to(Phase::Ready, object).with_detail(format!(
+    step.with_detail(format!(
         "set spec.autoApply to true to create DGD {}, or create it yourself from {place}",
         graph::name(object)
     ))
@@ -59,7 +67,7 @@ pub fn await_approval(object: &ObservedObject) -> PhaseStep {
 pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
     let object = &snapshot.object;
     if !request::auto_apply(object) && request::acceptance(object) != Acceptance::Changed {
-        return await_approval(object);
+        return await_approval(snapshot);
     }
     let name = graph::name(object);
     let is_stored = request::generated_graph(object).is_some();
@@ -137,13 +145,10 @@ fn missing(snapshot: &Snapshot, name: &str) -> PhaseStep {
 
 /// A graph of another owner is never adopted.
 fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> PhaseStep {
-    let whose = match claim {
-        Claim::Earlier => "was created for an earlier request of the same name",
-        _ => "was not created for this request",
-    };
     let text = format!(
-        "DGD {name} exists and {whose}. Steersman does not change it. Delete it (kubectl delete dgd -n {} {name}), or \
-         create a new DGDR with another name in spec.overrides.dgd.metadata.name.",
+        "{} Delete it (kubectl delete dgd -n {} {name}), or create a new DGDR with another name in \
+         spec.overrides.dgd.metadata.name.",
+        claim.refusal(name),
         snapshot.object.namespace
     );
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentNameTaken");
@@ -165,6 +170,8 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> PhaseStep {
     let at = |phase| PhaseStep {
         deployment: Some(info.clone()),
         dgd_name: Some(name.clone()),
+        // The watch sees graphs with our labels only.
+        unwatched: !graph::is_labelled(object, found),
         ..PhaseStep::to(phase, object)
     };
     let reason = stored_reason(object, DEPLOYMENT).unwrap_or_default();
@@ -180,9 +187,12 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> PhaseStep {
             announced(at(Phase::Deployed)).with_condition(DEPLOYMENT, Truth::True, "DeploymentReady", text.clone());
         return if was == Some(Phase::Deployed) { step } else { step.with_event("DeploymentReady", text) };
     }
-    let pulls = pulls_of_graph(&snapshot.graph_pods);
-    let more: Vec<String> =
-        pulls.iter().map(PodProblem::sentence).chain(found.unready.clone().filter(|text| !text.is_empty())).collect();
+    let problems = pods::of_graph(&snapshot.graph_pods);
+    let mut more: Vec<String> = problems.iter().take(MAX_LISTED_PODS).map(PodProblem::sentence).collect();
+    if problems.len() > MAX_LISTED_PODS {
+        more.push(format!("{} more problems of its pods are not listed.", problems.len() - MAX_LISTED_PODS));
+    }
+    more.extend(found.unready.clone().filter(|text| !text.is_empty()));
     let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
     let degrades = was == Some(Phase::Deployed);
     // The reason stays until the graph serves again: the degradation explains more than the progress.
@@ -195,7 +205,8 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> PhaseStep {
         let text = with_more(format!("DGD {name} is in {state} state"));
         announced(at(Phase::Deploying)).with_wait(DEPLOYMENT, "DeploymentInProgress", text)
     };
-    pulls.iter().take(MAX_REPORTED_PULLS).fold(step, |step, pull| report_pull(object, step, pull))
+    let pulls = problems.iter().filter(|problem| problem.is_image_pull);
+    pulls.take(MAX_REPORTED_PULLS).fold(step, |step, pull| report_pull(object, step, pull))
 }
 
 /// Reports an image that cannot be pulled, with one event for each container.

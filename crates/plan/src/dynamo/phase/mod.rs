@@ -61,7 +61,11 @@ pub struct PhaseStep {
     pub unwatched: bool,
     /// The stored status stays, because nothing is known that could change it.
     pub keeps_status: bool,
-    /// The step if the request cannot be patched, or if a write for its Job fails.
+    /// A Failed request starts again: nothing of its last attempt stays.
+    pub restarts: bool,
+    /// The value of the retry annotation that the attempt was started with.
+    pub last_retry: Option<String>,
+    /// The step if the request cannot be patched, or if a write for its Job or for its restart fails.
     pub otherwise: Option<Box<PhaseStep>>,
     /// The generation of the request once it is patched.
     pub generation: Option<i64>,
@@ -82,6 +86,7 @@ impl PhaseStep {
             dgd_name: stored.dgd_name,
             results: stored.profiling_results,
             deployment: stored.deployment_info,
+            last_retry: stored.last_retry,
             generation: object.generation,
             ..Self::default()
         }
@@ -165,8 +170,17 @@ pub fn first_phase(object: &ObservedObject, job: Option<&ObservedJob>, output: O
     }
 }
 
+/// Whether the Job was made for this request and its current attempt, or for the attempt that its annotation asks for: a
+/// crash may have kept the status from being written.
 pub fn is_own(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
-    job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()))
+    job.is_some_and(|job| {
+        let current = job.retry.as_deref() == request::last_retry(object) || job.retry == request::retry(object);
+        is_controlled(object, job) && current
+    })
+}
+
+pub fn is_controlled(object: &ObservedObject, job: &ObservedJob) -> bool {
+    job.owner.as_deref() == Some(object.uid.as_str())
 }
 
 /// Whether a Failed request has a Job that its status does not name: the spec was corrected, the Job was created, and
@@ -224,9 +238,29 @@ pub fn is_inherited(object: &ObservedObject) -> bool {
     conditions::find(&status.conditions, SPEC_ACCEPTED).is_none() && judged == object.generation
 }
 
-/// Final, unless the request failed before its first Job: then a changed spec is tried. `Succeeded` is rendered again,
-/// so that an improved text reaches old objects.
+/// Starts a Failed request again, with the spec as it is now. Its Job and its output are deleted.
+fn restart(snapshot: &mut Snapshot) -> PhaseStep {
+    let failed = failed_again(snapshot);
+    let status = DynamoGraphDeploymentRequestStatus {
+        last_retry: request::retry(&snapshot.object),
+        ..DynamoGraphDeploymentRequestStatus::default()
+    };
+    snapshot.object.status = Some(status);
+    // The Job of this attempt exists if a crash kept the status from being written.
+    if !is_own(&snapshot.object, snapshot.job.as_ref()) {
+        snapshot.job = snapshot.job.take().filter(|job| !is_controlled(&snapshot.object, job));
+        snapshot.job_pods.clear();
+        snapshot.output = None;
+    }
+    let began = PhaseStep::default().with_event("Retrying", "The request starts again, as its annotation asks for");
+    PhaseStep { restarts: true, otherwise: Some(Box::new(failed)), ..pending::step(snapshot).after(began) }
+}
+
+/// Final, unless its user asks for a retry, or the request failed before its first Job: then a changed spec is tried.
 fn failed(snapshot: &mut Snapshot) -> PhaseStep {
+    if request::wants_retry(&snapshot.object) {
+        return restart(snapshot);
+    }
     if has_unreported_job(&snapshot.object, snapshot.job.as_ref()) {
         return pending::step(snapshot);
     }
@@ -239,13 +273,21 @@ fn failed(snapshot: &mut Snapshot) -> PhaseStep {
     if !began && (was_invalid(&snapshot.object) || changed) {
         return pending::step(snapshot);
     }
+    failed_again(snapshot)
+}
+
+/// Failed as before. `Succeeded` is rendered again, so that an improved text reaches old objects.
+fn failed_again(snapshot: &Snapshot) -> PhaseStep {
     let object = &snapshot.object;
+    let stored = object.status.clone().unwrap_or_default();
     let step = PhaseStep { reported: stored.reported.clone(), ..PhaseStep::to(Phase::Failed, object) };
     if let Some((reason, message)) = profiling::verdict_of_failed(snapshot) {
         let reported = vec![profiling::failed_job(object)];
-        return PhaseStep { reported, ..step.with_failure(object, PROFILING, &reason, &message) };
+        let detail = failure_detail(object, PROFILING, &reason, &message, log(snapshot, Log::Profiler));
+        let step = step.with_condition(PROFILING, Truth::False, &reason, message);
+        return PhaseStep { reported, ..step.with_detail(detail) };
     }
-    let log = if has_failed_sidecar(object) { Log::Sidecar } else { Log::Profiler };
+    let log = log(snapshot, if has_failed_sidecar(object) { Log::Sidecar } else { Log::Profiler });
     let first = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT].into_iter().find_map(|type_| {
         let known = conditions::find(&stored.conditions, type_)?;
         let explains = known.status == "False" && !known.message.is_empty();
@@ -262,18 +304,24 @@ fn has_failed_sidecar(object: &ObservedObject) -> bool {
         || legacy_texts::has_failed_sidecar(object)
 }
 
-const NOT_RETRIED: &str = "Profiling is not retried: delete this DGDR and create a new one.";
-
 /// The log that explains a failed profiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Log {
     Profiler,
     Sidecar,
+    /// Deleted with the pod.
+    Gone,
+}
+
+/// `wanted`, if the Job still has a pod with a log.
+fn log(snapshot: &Snapshot, wanted: Log) -> Log {
+    if snapshot.job_pods.iter().any(|pod| !pod.deleting) { wanted } else { Log::Gone }
 }
 
 /// Why a request has failed, and the next step for its user.
 pub(super) fn failure_detail(object: &ObservedObject, type_: &str, reason: &str, message: &str, log: Log) -> String {
     let (namespace, name) = (&object.namespace, &object.name);
+    let again = format!("To profile again: {}", request::retry_command(object));
     let next = match (type_, reason) {
         // Once there was a Job, a changed spec is not profiled.
         (PROFILING, "JobCreationFailed")
@@ -281,23 +329,25 @@ pub(super) fn failure_detail(object: &ObservedObject, type_: &str, reason: &str,
         {
             "Correct the spec: profiling then starts.".to_owned()
         }
-        (PROFILING, "JobCreationFailed") => NOT_RETRIED.to_owned(),
+        (PROFILING, "JobCreationFailed") => format!("Correct the spec. {again}"),
         (PROFILING, _) => {
-            let (whose, container) = match log {
-                Log::Sidecar => ("See the log of output-copier", profile_job::COPIER),
-                Log::Profiler => ("See the profiler's log", profile_job::PROFILER),
+            let logs = |container: &str| {
+                format!("kubectl logs -n {namespace} job/{} -c {container}", names::profiling_job(name))
             };
-            let job = names::profiling_job(name);
-            format!("{whose}: kubectl logs -n {namespace} job/{job} -c {container}. {NOT_RETRIED}")
+            match log {
+                Log::Sidecar => format!("See the log of output-copier: {}. {again}", logs(profile_job::COPIER)),
+                Log::Profiler => format!("See the profiler's log: {}. {again}", logs(profile_job::PROFILER)),
+                Log::Gone => format!("The pod of the profiling Job is gone, and its log with it. {again}"),
+            }
         }
-        (SPEC_GENERATED, _) => format!(
-            "See the profiler's output in ConfigMap {}. To profile again, delete this DGDR and create a new one.",
-            names::output(name)
+        (SPEC_GENERATED, _) => {
+            format!("See the profiler's output in ConfigMap {}. {again}", names::output(name))
+        }
+        (DEPLOYMENT, "DeploymentRejected") => format!(
+            "The rejected graph is in status.profilingResults.selectedConfig. Create a corrected graph yourself, or \
+             correct it with spec.overrides.dgd. {again}"
         ),
-        (DEPLOYMENT, "DeploymentRejected") => "The rejected graph is in status.profilingResults.selectedConfig. \
-                                               Create a corrected graph yourself, or a new DGDR that corrects the \
-                                               graph with spec.overrides.dgd."
-            .to_owned(),
+        (DEPLOYMENT, "DeploymentDeleted") => again,
         _ => return format!("{reason}: {message}"),
     };
     format!("{reason}: {}", steersman_reconcile::join_sentences(message, &next))

@@ -5,7 +5,9 @@ use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_api::meta::conditions::Truth;
 use steersman_reconcile::sentences;
 
-use super::{Creation, PROFILING, PhaseStep, VALIDATION, accept_spec, enter_phase, is_own, profiling, was_invalid};
+use super::{
+    Creation, PROFILING, PhaseStep, VALIDATION, accept_spec, enter_phase, is_controlled, is_own, profiling, was_invalid,
+};
 use crate::dynamo::checks::{self, Checks, Obstacle};
 use crate::dynamo::names::{self, ACCEPTED_SPEC};
 use crate::dynamo::snapshot::{JobState, ObservedJob, ObservedObject, ObservedOutput, Snapshot};
@@ -14,14 +16,17 @@ use crate::dynamo::{hardware, legacy_texts, reported, request};
 const PREPARING: &str = "Discovering GPU hardware and preparing profiling job";
 
 pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
-    let job = snapshot.job.as_ref();
     // The Job was made from a valid spec, even if the spec has changed since.
-    if is_own(&snapshot.object, job) {
-        if let Some(hash) = job.and_then(|job| job.accepted_spec.clone()) {
+    if let Some(job) = snapshot.job.clone().filter(|job| is_own(&snapshot.object, Some(job))) {
+        if let Some(hash) = job.accepted_spec {
             snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), hash);
         }
+        snapshot.object.status.get_or_insert_default().last_retry = job.retry;
         return enter_profiling(snapshot);
     }
+    // The Job of an earlier attempt is deleted before the new one is created.
+    snapshot.job = snapshot.job.take().filter(|job| !is_controlled(&snapshot.object, job));
+    let job = snapshot.job.as_ref();
     if is_delivered(&snapshot.object, job, snapshot.output.as_ref()) {
         return enter_profiling(snapshot);
     }
@@ -29,7 +34,7 @@ pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
     if !errors.is_empty() {
         return refused(snapshot, Phase::Failed, &[errors, missing].concat());
     }
-    if hardware::needs_discovery(snapshot.object.spec.hardware.as_ref()) && snapshot.hardware.awaited {
+    if hardware::needs_discovery(request::hardware(&snapshot.object).as_ref()) && snapshot.hardware.awaited {
         return discovering(snapshot);
     }
     if !missing.is_empty() {
@@ -98,6 +103,10 @@ fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> PhaseSt
         .with_condition(VALIDATION, Truth::False, "ValidationFailed", text.clone())
         .with_warning_unless(known, "ValidationFailed", text.clone());
     step.reported.extend(obstacles.iter().map(|obstacle| obstacle.problem.clone()));
+    // An invalid spec ends the attempt.
+    if phase == Phase::Failed {
+        step.last_retry = request::retry(object);
+    }
     step.with_detail(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
 }
 
@@ -105,13 +114,16 @@ fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> PhaseSt
 /// with the hash of the spec.
 fn prepare(snapshot: &mut Snapshot) {
     let object = &mut snapshot.object;
-    let Ok(hardware) = hardware::complete(object.spec.hardware.as_ref(), &snapshot.hardware) else { return };
+    let requested = request::hardware(object);
+    let Ok(hardware) = hardware::complete(requested.as_ref(), &snapshot.hardware) else { return };
     if object.spec.hardware.as_ref() != Some(&hardware) {
         object.spec.hardware = Some(hardware);
         // The API server increments the generation with every change of the spec.
         object.generation = object.generation.map(|generation| generation + 1);
     }
     object.annotations.insert(ACCEPTED_SPEC.to_owned(), request::spec_hash(&object.spec));
+    let retry = request::retry(object);
+    object.status.get_or_insert_default().last_retry = retry;
 }
 
 /// The expected state after the Job is created: nothing is left of an earlier one.
@@ -120,7 +132,9 @@ pub fn expect_job(snapshot: &mut Snapshot) {
     snapshot.job = Some(ObservedJob {
         owner: Some(object.uid.clone()),
         accepted_spec: Some(request::spec_hash(&object.spec)),
+        retry: request::last_retry(object).map(str::to_owned),
         state: JobState::Running,
+        ..ObservedJob::default()
     });
     snapshot.job_pods.clear();
     snapshot.output = None;

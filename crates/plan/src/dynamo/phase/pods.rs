@@ -17,7 +17,8 @@ const PULL_FOR_GRAPH: &str = "Check the name and tag of the image in the DGD, an
 const CLAIM_MISSING: &str = "Create a PersistentVolumeClaim of that name; the pod is scheduled once it exists.";
 const CLAIM_UNBOUND: &str = "The claim needs a volume, or a StorageClass that provides one; its events show the cause \
                              (kubectl describe pvc). The pod is scheduled once the claim is bound.";
-const NO_NODE: &str = "Free or add the missing resources. To use other nodes, delete this DGDR and create a new one \
+const NO_NODE_FOR_GRAPH: &str = "Free or add the missing resources, or change the DGD.";
+const NO_NODE_FOR_JOB: &str = "Free or add the missing resources. To use other nodes, delete this DGDR and create a new one \
                        with tolerations or nodeSelector in spec.overrides.profilingJob.template.spec.";
 const CONFIG: &str = "Create the Secret or ConfigMap that the message names; the container starts once it exists.";
 const CRASH: &str = "See the log of the container; Kubernetes restarts it after each crash.";
@@ -56,32 +57,43 @@ impl PodProblem {
 /// The problem of a Job's pods to report: the first one, but an image that cannot be pulled comes before all others, because its
 /// container cannot report anything else.
 pub fn of_job(pods: &[ObservedPod]) -> Option<PodProblem> {
-    explain_all(pods, PULL_FOR_JOB).min_by_key(|problem| !problem.is_image_pull)
+    explain_all(pods, &FOR_JOB).min_by_key(|problem| !problem.is_image_pull)
 }
 
-/// Containers of a graph whose image cannot be pulled.
-pub fn pulls_of_graph(pods: &[ObservedPod]) -> Vec<PodProblem> {
-    explain_all(pods, PULL_FOR_GRAPH).filter(|problem| problem.is_image_pull).collect()
+/// Why pods of a graph do not start. Images that cannot be pulled come first.
+pub fn of_graph(pods: &[ObservedPod]) -> Vec<PodProblem> {
+    let mut found: Vec<PodProblem> = explain_all(pods, &FOR_GRAPH).collect();
+    found.sort_by_key(|problem| !problem.is_image_pull);
+    found
 }
 
-fn explain_all(pods: &[ObservedPod], pull: &'static str) -> impl Iterator<Item = PodProblem> {
-    problems(pods).filter_map(move |(pod, problem)| explain(&pod.name, problem, pull))
+/// The next steps that differ between the pods of a Job and of a graph.
+struct Remedies {
+    pull: &'static str,
+    no_node: &'static str,
 }
 
-fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<PodProblem> {
+const FOR_JOB: Remedies = Remedies { pull: PULL_FOR_JOB, no_node: NO_NODE_FOR_JOB };
+const FOR_GRAPH: Remedies = Remedies { pull: PULL_FOR_GRAPH, no_node: NO_NODE_FOR_GRAPH };
+
+fn explain_all(pods: &[ObservedPod], remedies: &'static Remedies) -> impl Iterator<Item = PodProblem> {
+    problems(pods).filter_map(move |(pod, problem)| explain(&pod.name, problem, remedies))
+}
+
+fn explain(pod: &str, problem: StartupProblem, remedies: &Remedies) -> Option<PodProblem> {
     let is_image_pull = problem.is_waiting(WaitingKind::ImagePull);
     let (container, message, remedy) = match problem {
         StartupProblem::Unschedulable { kind, message } => {
             let remedy = match kind {
                 Unschedulable::ClaimMissing => CLAIM_MISSING,
                 Unschedulable::ClaimUnbound => CLAIM_UNBOUND,
-                Unschedulable::NoNode => NO_NODE,
+                Unschedulable::NoNode => remedies.no_node,
             };
             (None, format!("pod {pod} cannot be scheduled: {message}"), remedy)
         }
         StartupProblem::Container { name, cause: ContainerCause::Waiting(kind, waiting), .. } => {
             let remedy = match kind {
-                WaitingKind::ImagePull => pull,
+                WaitingKind::ImagePull => remedies.pull,
                 WaitingKind::ConfigError | WaitingKind::CreateError => CONFIG,
                 WaitingKind::CrashLoop => CRASH,
                 // The container is tried again and then waits for one of the other reasons.

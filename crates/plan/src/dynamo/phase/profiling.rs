@@ -1,11 +1,12 @@
 //! The phase in which the Job profiles: stays in Profiling, or leads to Deploying, Ready or Failed.
 
+use jiff::SignedDuration;
 use steersman_api::dynamo::v1beta1::{ParetoConfig, Phase, ProfilingPhase, ProfilingResults, ReportedProblem};
 use steersman_api::meta::conditions::Truth;
 
 use super::{
     Creation, Log, PROFILING, PROFILING_CHECK_FAILED, PhaseStep, SPEC_GENERATED, deploying, enter_phase,
-    failure_detail, is_own, pending, pods, stored_reason,
+    failure_detail, is_own, log, pending, pods, stored_reason,
 };
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
 use crate::dynamo::profile_job::{COPIER, PROFILER};
@@ -17,6 +18,9 @@ use crate::pods::{ObservedPod, failure as pod_failure};
 pub const GENERATED: &str = "DynamoGraphDeployment spec generated successfully";
 const RUNNING: &str = "Profiling is in progress";
 const STARTING: &str = "Waiting for the pod of the profiling Job to start";
+/// Time for the result to appear after the Job has ended. The sidecar writes it before its own end, so that only a cache or
+/// an API server that lags makes it late.
+const RESULT_DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 const NO_DETAILS: &str = "profiler reported failure (no details available)";
 
 pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
@@ -29,6 +33,7 @@ pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
         ProfilingState::Failed(job) => failed(snapshot, job.as_deref()),
         ProfilingState::Ended => ended(snapshot),
         ProfilingState::Gone => gone(snapshot),
+        ProfilingState::PodDeleted => pod_deleted(snapshot),
     }
 }
 
@@ -38,6 +43,8 @@ enum ProfilingState {
     Failed(Option<String>),
     Ended,
     Gone,
+    /// The Job failed because somebody deleted its pod.
+    PodDeleted,
 }
 
 fn state(snapshot: &Snapshot) -> ProfilingState {
@@ -57,6 +64,7 @@ fn state(snapshot: &Snapshot) -> ProfilingState {
         (Some(JobState::Running | JobState::Suspended), _) => ProfilingState::Running,
         (Some(JobState::Complete | JobState::Failed(_)) | None, Some("failed")) => ProfilingState::Failed(None),
         (Some(JobState::Failed(_)), Some("success")) if has_result => ProfilingState::Ended,
+        (Some(JobState::Failed(_)), None) if is_pod_deleted(snapshot) => ProfilingState::PodDeleted,
         (Some(JobState::Failed(message)), _) => ProfilingState::Failed(Some(message.clone())),
         (Some(JobState::Complete), _) => ProfilingState::Ended,
         // A Job may be deleted by its time to live before it was observed; its result counts.
@@ -64,6 +72,13 @@ fn state(snapshot: &Snapshot) -> ProfilingState {
         (None, _) if has_result => ProfilingState::Ended,
         (None, _) => ProfilingState::Gone,
     }
+}
+
+/// Whether the Job counts a deleted pod as a failed one. Kubernetes keeps the pod of a profiler that failed by itself, and a
+/// Job beyond its deadline has another reason.
+fn is_pod_deleted(snapshot: &Snapshot) -> bool {
+    let exhausted = snapshot.job.as_ref().and_then(|job| job.failure.as_deref()) == Some("BackoffLimitExceeded");
+    exhausted && !snapshot.job_pods.iter().any(|pod| pod.phase == "Failed" && !pod.deleting)
 }
 
 /// The output of this request. An earlier request of the same name may have left one.
@@ -160,7 +175,7 @@ fn failed(snapshot: &Snapshot, job: Option<&str>) -> PhaseStep {
             problem.container = failure.container.map(|container| container.name);
         }
     }
-    let log = if problem.container.as_deref() == Some(COPIER) { Log::Sidecar } else { Log::Profiler };
+    let log = log(snapshot, if problem.container.as_deref() == Some(COPIER) { Log::Sidecar } else { Log::Profiler });
     let step = PhaseStep { profiling_phase: None, reported: vec![problem], ..PhaseStep::to(Phase::Failed, object) };
     let detail = failure_detail(object, PROFILING, &reason, &message, log);
     step.with_condition(PROFILING, Truth::False, &reason, message.clone())
@@ -237,6 +252,10 @@ fn ended(snapshot: &mut Snapshot) -> PhaseStep {
         return generation_failed(object, why);
     }
     let Some(output) = output.filter(|output| has_result(object, output)) else {
+        let ended = snapshot.job.as_ref().and_then(|job| job.ended);
+        if ended.is_some_and(|ended| snapshot.now.duration_since(ended) >= RESULT_DEADLINE) {
+            return result_missing(snapshot);
+        }
         let text = format!(
             "The profiling Job has ended; waiting for ConfigMap {} with its result. If the ConfigMap is not created, \
              see the log of container output-copier: kubectl logs -n {} job/{} -c output-copier",
@@ -246,12 +265,29 @@ fn ended(snapshot: &mut Snapshot) -> PhaseStep {
         );
         let phase = object.status.as_ref().and_then(|status| status.profiling_phase);
         let reason = condition_reason(phase.unwrap_or(ProfilingPhase::Initializing));
-        return PhaseStep::to(Phase::Profiling, object).with_wait(PROFILING, reason, text);
+        let step = PhaseStep::to(Phase::Profiling, object).with_wait(PROFILING, reason, text);
+        return PhaseStep { unwatched: true, ..step };
     };
     match graph::generate(object, output) {
         Ok(generated) => deliver(snapshot, generated),
         Err(why) => generation_failed(object, why),
     }
+}
+
+/// The output was deleted, or the sidecar never wrote it.
+fn result_missing(snapshot: &Snapshot) -> PhaseStep {
+    let object = &snapshot.object;
+    let message = format!(
+        "the profiling Job ended more than {} minutes ago, and ConfigMap {} does not have its result",
+        RESULT_DEADLINE.as_mins(),
+        names::output(&object.name)
+    );
+    let (reason, problem) = ("ProfilingFailed", failed_job(object));
+    let detail = failure_detail(object, PROFILING, reason, &message, log(snapshot, Log::Sidecar));
+    let step = PhaseStep { profiling_phase: None, reported: vec![problem], ..PhaseStep::to(Phase::Failed, object) };
+    step.with_condition(PROFILING, Truth::False, reason, message.clone())
+        .with_detail(detail)
+        .with_warning(PROFILING_CHECK_FAILED, message)
 }
 
 /// Stores the generated graph in the request, and continues with it.
@@ -284,15 +320,13 @@ fn deliver(snapshot: &mut Snapshot, generated: graph::GeneratedGraph) -> PhaseSt
     status.dgd_name = Some(name);
     let pareto = pareto.into_iter().map(|config| ParetoConfig { config }).collect();
     status.profiling_results = Some(ProfilingResults { selected_config: Some(graph), pareto });
-    let next = if apply { deploying::step(snapshot) } else { deploying::await_approval(&snapshot.object) };
+    let next = if apply { deploying::step(snapshot) } else { deploying::await_approval(snapshot) };
     next.after(step)
 }
 
 /// The Job was deleted before it delivered. It is created again: only the profiler can report that there is no result.
 fn gone(snapshot: &mut Snapshot) -> PhaseStep {
     let object = &snapshot.object;
-    let step =
-        PhaseStep { profiling_phase: Some(ProfilingPhase::Initializing), ..PhaseStep::to(Phase::Profiling, object) };
     let name = names::profiling_job(&object.name);
     if snapshot.job.is_some() {
         let text = format!(
@@ -300,31 +334,43 @@ fn gone(snapshot: &mut Snapshot) -> PhaseStep {
              delete job -n {} {name}",
             object.namespace
         );
-        return PhaseStep { unwatched: true, ..step.with_wait(PROFILING, "Initializing", text) };
+        return PhaseStep { unwatched: true, ..initializing(object).with_wait(PROFILING, "Initializing", text) };
     }
+    let known = legacy_texts::has_deleted_job(object, &name);
+    profile_again(snapshot, "ProfilingJobDeleted", known, &format!("jobs.batch \"{name}\" not found"))
+}
+
+/// The Job is replaced: it does not create another pod.
+fn pod_deleted(snapshot: &mut Snapshot) -> PhaseStep {
+    let job = names::profiling_job(&snapshot.object.name);
+    profile_again(snapshot, "ProfilingPodDeleted", false, &format!("the pod of Job {job} was deleted"))
+}
+
+fn initializing(object: &ObservedObject) -> PhaseStep {
+    PhaseStep { profiling_phase: Some(ProfilingPhase::Initializing), ..PhaseStep::to(Phase::Profiling, object) }
+}
+
+/// Creates the Job again, with the spec that profiling began with.
+fn profile_again(snapshot: &mut Snapshot, code: &'static str, known: bool, cause: &str) -> PhaseStep {
+    let object = &snapshot.object;
+    let step = initializing(object);
     if request::acceptance(object) == Acceptance::Changed {
         let text = format!(
-            "jobs.batch \"{name}\" not found, and the spec has changed since profiling started. Change \
-                            the spec back to profile again, or delete this DGDR and create a new one."
+            "{cause}, and the spec has changed since profiling started. Change the spec back to profile again, or delete \
+             this DGDR and create a new one."
         );
         return step.with_wait(PROFILING, "Initializing", text);
     }
-    let text = format!("jobs.batch \"{name}\" not found; profiling starts again");
-    let problem = reported::about("ProfilingJobDeleted", "Job", &name);
-    let known = reported::contains(object, &problem)
-        || stored_reason(object, PROFILING) == Some("JobCreationFailed")
-        || legacy_texts::has_deleted_job(object, &name);
-    let gone = step.with_wait(PROFILING, "Initializing", text.clone()).with_problem(
-        problem,
-        "ProfilingJobDeleted",
-        known,
-        text,
-    );
+    let text = format!("{cause}; profiling starts again");
+    let problem = reported::about(code, "Job", &names::profiling_job(&object.name));
+    let known =
+        known || reported::contains(object, &problem) || stored_reason(object, PROFILING) == Some("JobCreationFailed");
+    let waiting = step.with_wait(PROFILING, "Initializing", text.clone()).with_problem(problem, code, known, text);
     // The Job cannot be created without an image.
     if request::image_or(&object.spec, snapshot.settings.default_image.as_deref()).is_none() {
-        return gone;
+        return waiting;
     }
     pending::expect_job(snapshot);
-    let events = gone.events.clone();
-    PhaseStep { events, creation: Creation::Job, otherwise: Some(Box::new(gone)), ..running(snapshot) }
+    let events = waiting.events.clone();
+    PhaseStep { events, creation: Creation::Job, otherwise: Some(Box::new(waiting)), ..running(snapshot) }
 }

@@ -45,7 +45,12 @@ fn is_deferred(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> boo
 /// Whether the change returns to the spec that profiling began with, after a change without admission. A deployed graph
 /// was meant to be deployed, so `autoApply` may always be set again.
 fn is_reverted(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
-    let switched = matches!(phase, Phase::Deploying | Phase::Deployed) && request::auto_apply(new);
+    // A request in Deploying without `autoApply` goes back to Ready.
+    let switched = match phase {
+        Phase::Deploying => true,
+        Phase::Deployed => request::auto_apply(new),
+        _ => false,
+    };
     if switched && matches!(changed, [only] if *only == path!(spec.autoApply)) {
         return true;
     }
@@ -83,6 +88,7 @@ fn remedy(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> Message 
                 " can be changed."
             ]
         }
+        Phase::Deploying => message![" In this phase only ", path!(spec.autoApply), " can be changed."],
         _ => Message::default(),
     };
     message!["Changed fields: ", named, ".", rest]

@@ -13,6 +13,7 @@ use serde_json::Value;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_reconcile::{DecodeError, FieldError, Message, decode, message, path};
 
+use super::names::RETRY;
 use super::request;
 use super::snapshot::ObservedObject;
 
@@ -91,7 +92,10 @@ fn change_without_effect(before: &ObservedObject) -> Option<Message> {
     (request::phase(before) == Some(Phase::Failed) && request::has_job(before)).then(|| {
         message![
             path!(spec),
-            ": this request failed after profiling started, so a change has no effect. Delete and recreate it."
+            format!(
+                ": this request failed after profiling started. A change has an effect only if annotation {RETRY} gets a \
+                 new value."
+            )
         ]
     })
 }

@@ -1,7 +1,7 @@
 //! Rules that a request must satisfy: one function for each.
 
 use serde_json::json;
-use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec, GpuSku, SearchStrategy};
+use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec, GpuSku};
 use steersman_reconcile::{FieldError, message, path};
 
 use super::Facts;
@@ -18,7 +18,7 @@ const MAX_ARGUMENT_BYTES: usize = 131_071;
 pub fn errors(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
     let spec = &object.spec;
     let found = [
-        no_hardware(spec, facts.discovery),
+        no_hardware(object, facts.discovery),
         thorough_auto(spec),
         no_version(spec, facts.default_image),
         long_name(&object.name),
@@ -32,8 +32,8 @@ pub fn errors(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
 }
 
 /// Any of the three fields is enough: an exporter may provide the others.
-pub fn no_hardware(spec: &RequestSpec, discovery: bool) -> Option<FieldError> {
-    let described = spec.hardware.as_ref().is_some_and(|hardware| {
+fn no_hardware(object: &ObservedObject, discovery: bool) -> Option<FieldError> {
+    let described = request::hardware(object).is_some_and(|hardware| {
         hardware.gpu_sku.is_some() || hardware.vram_mb.is_some() || hardware.num_gpus_per_node.is_some()
     });
     (!discovery && !described).then(|| {
@@ -48,7 +48,7 @@ pub fn no_hardware(spec: &RequestSpec, discovery: bool) -> Option<FieldError> {
 
 pub fn thorough_auto(spec: &RequestSpec) -> Option<FieldError> {
     let auto = spec.backend.unwrap_or(Backend::Auto) == Backend::Auto;
-    (auto && spec.search_strategy == Some(SearchStrategy::Thorough)).then(|| {
+    (auto && request::is_thorough(spec)).then(|| {
         let (strategy, backend) = (path!(spec.searchStrategy), path!(spec.backend));
         let specific = " to a specific backend (sglang, trtllm, or vllm)";
         invalid(

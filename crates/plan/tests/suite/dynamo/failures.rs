@@ -8,8 +8,8 @@ use steersman_reconcile::{Failure, ObjectId, WriteOp};
 use super::{FINAL, TestEnv, output, request_snapshot, spec, summary};
 
 /// Remedy in the message of a request whose profiling failed.
-const LOG_HINT: &str = "See the profiler's log: kubectl logs -n team-a job/profile-qwen -c profiler. Profiling is not \
-                        retried: delete this DGDR and create a new one.";
+const LOG_HINT: &str = "See the profiler's log: kubectl logs -n team-a job/profile-qwen -c profiler. To profile again: \
+                        kubectl annotate dgdr -n team-a qwen --overwrite steersman.dev/retry=$(date +%s)";
 
 pub fn profiling_env(phase: &str) -> TestEnv {
     let mut env = TestEnv::after_settling(&spec(""));
@@ -139,7 +139,7 @@ fn delivered_result_survives_pod_eviction() {
 #[test]
 fn deleted_service_account_is_recreated_while_profiling() {
     let mut env = profiling_env("SweepingDecode");
-    env.snapshot.account = false;
+    env.snapshot.account = None;
     let writes = plan(&env.snapshot).writes;
     let kinds: Vec<String> = writes
         .iter()
@@ -150,7 +150,7 @@ fn deleted_service_account_is_recreated_while_profiling() {
         .collect();
     assert_eq!(kinds, ["ServiceAccount", "RoleBinding"]);
     env.settle();
-    assert!(env.snapshot.account && plan(&env.snapshot).writes.is_empty());
+    assert!(env.snapshot.account.is_some() && plan(&env.snapshot).writes.is_empty());
     assert_eq!(env.phase(), Phase::Profiling);
 }
 
@@ -295,7 +295,8 @@ fn rejected_recreated_job_fails_request_permanently() {
     env.reconcile(Some(failure));
     env.settle();
     assert_eq!((env.phase(), env.condition_summary("Profiling").1.as_str()), (Phase::Failed, "JobCreationFailed"));
-    let next = "Profiling is not retried: delete this DGDR and create a new one.";
+    let next = "Correct the spec. To profile again: kubectl annotate dgdr -n team-a qwen --overwrite \
+                steersman.dev/retry=$(date +%s)";
     assert_eq!(
         env.condition_summary("Succeeded").2,
         format!("JobCreationFailed: Job team-a/profile-qwen: invalid. {next}")

@@ -350,16 +350,29 @@ fn override_tool_is_installed_despite_name_collisions() {
 #[test]
 fn role_binding_to_other_role_is_replaced() {
     let mut snapshot = request_snapshot(&spec(""));
-    snapshot.binding = Some(ObservedBinding { uid: "old".into(), cluster_role: "other".into() });
+    snapshot.binding =
+        Some(ObservedBinding { uid: "old".into(), cluster_role: "other".into(), ..ObservedBinding::default() });
     let mut env = TestEnv::new(snapshot);
     env.settle();
     assert_eq!(env.snapshot.binding.as_ref().unwrap().cluster_role, "dgdr-profiling");
     let binding = &env.objects["RoleBinding dgdr-profiling-job-binding"];
     assert_eq!(binding["subjects"][0]["name"], "dgdr-profiling-job");
-    assert_eq!(binding["metadata"]["ownerReferences"], Value::Null);
+    assert_eq!(binding["metadata"]["resourceVersion"], Value::Null, "the old binding is deleted");
     let mut snapshot = request_snapshot(&spec(""));
     snapshot.settings.profiling_cluster_role = None;
     let mut env = TestEnv::new(snapshot);
     env.settle();
     assert_eq!(env.created, ["Job profile-qwen"]);
+}
+
+#[test]
+fn volume_may_be_mounted_twice_in_profiler() {
+    let mounts =
+        "[{name: extra, mountPath: /a}, {name: extra, mountPath: /b, subPath: b}, {name: results, mountPath: /data}]";
+    let more = format!(
+        "overrides: {{profilingJob: {{template: {{spec: {{containers: [{{name: profiler, volumeMounts: {mounts}}}]}}}}}}}}"
+    );
+    let job = planned_job(&plan(&request_snapshot(&spec(&more))));
+    let found = &job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
+    assert_eq!(*found, yaml(mounts), "a mount at the same path replaces ours");
 }

@@ -166,7 +166,8 @@ fn admission_keeps_whole_error_texts() {
     let kept = "spec: Forbidden: updates are forbidden while the resource is in phase \"Deploying\"; delete and recreate \
                 the resource to change its spec";
     let changed = request_in_phase("Deploying", json!({ "model": "other" }));
-    assert_eq!(texts(review_update(&old, &changed)), [[kept, ". Changed fields: spec.model."].concat()]);
+    let ours = ". Changed fields: spec.model. In this phase only spec.autoApply can be changed.";
+    assert_eq!(texts(review_update(&old, &changed)), [[kept, ours].concat()]);
 }
 
 #[test]

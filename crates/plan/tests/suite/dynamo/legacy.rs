@@ -135,7 +135,7 @@ fn log_of_failed_sidecar_is_named_again() {
     env.settle();
     let sum = env.condition_summary("Succeeded");
     assert!(sum.2.contains("See the log of output-copier: "), "{sum:?}");
-    env.snapshot.job_pods.clear();
+    env.snapshot.job_pods[0].containers.clear();
     env.settle();
     assert_eq!(env.condition_summary("Succeeded"), sum, "derived from the stored status alone");
     forget_reported(&mut env);
@@ -160,6 +160,7 @@ fn late_verdict_after_inherited_failure_is_used() {
         .unwrap(),
     );
     let mut env = TestEnv::new(snapshot);
+    env.set_pod_phase("Failed");
     env.settle();
     let log = "kubectl logs -n team-a job/profile-qwen -c output-copier";
     assert!(env.condition_summary("Succeeded").2.contains(log), "{:?}", env.condition_summary("Succeeded"));

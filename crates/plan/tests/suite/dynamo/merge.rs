@@ -1,7 +1,7 @@
 //! `overrides.dgd` over a generated graph.
 
 use serde_json::{Value, json};
-use steersman_plan::dynamo::graph::merge::{Merged, merge};
+use steersman_plan::dynamo::graph::merge::{Merged, merge, problem};
 
 use super::yaml;
 
@@ -255,4 +255,112 @@ fn unmergeable_override_is_rejected_with_path() {
     // A null inside a field without a schema is a value.
     let rest = "spec: {providerOverride: {apiVersion: a, value: {x: null}}}";
     assert!(merge_yaml(BETA, "v1beta1", rest).is_ok());
+}
+
+fn override_problem(version: &str, spec: &str) -> Option<String> {
+    let text = format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\nspec: {spec}");
+    problem(yaml(&text).as_object().unwrap())
+}
+
+#[test]
+fn override_outside_schema_is_refused() {
+    let main = "extraPodSpec: {mainContainer:";
+    for (version, spec, why) in [
+        (
+            "v1beta1",
+            "{components: [{name: Worker, replicas: three}]}",
+            "spec.components.Worker.replicas must be an integer",
+        ),
+        ("v1beta1", "{components: [{name: Worker, replicas: -1}]}", "replicas must be an integer of at least 0"),
+        ("v1beta1", "{components: [{name: Worker, minAvailable: 0}]}", "minAvailable must be an integer of at least 1"),
+        ("v1beta1", "{components: [{name: W}, {name: W}]}", "spec.components has two entries with name W"),
+        ("v1beta1", "{components: [{replicas: 1}]}", "spec.components[0] has no name"),
+        ("v1beta1", "{components: {Worker: {replicas: 1}}}", "spec.components must be a list"),
+        ("v1beta1", "{components: [{name: W, type: server}]}", "type must be one of frontend, worker"),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, args: --z}]}}}]}",
+            "spec.components.W.podTemplate.spec.containers.main.args must be a list",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{args: [a]}]}}}]}",
+            "containers[0] has no name",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, env: [{name: A}, {name: A}]}]}}}]}",
+            "env has two entries with name A",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, env: [{name: A, value: 1}]}]}}}]}",
+            "env.A.value must be a string",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, $patch: {args: replace}, args: [a]}]}}}]}",
+            "only {args: append}",
+        ),
+        ("v1beta1", "{components: [{name: W, $patch: {args: append}, args: [a]}]}", "only {args: append}"),
+        ("v1beta1", "{backendFramework: tgi}", "backendFramework must be one of sglang, vllm, trtllm"),
+        ("v1alpha1", "{services: {decode: {replicas: '2'}}}", "spec.services.decode.replicas must be an integer"),
+        ("v1alpha1", "{services: [{name: decode}]}", "spec.services must be an object"),
+        (
+            "v1alpha1",
+            &format!("{{services: {{decode: {{{main} {{args: --z}}}}}}}}}}"),
+            "mainContainer.args must be a list",
+        ),
+        (
+            "v1alpha1",
+            &format!("{{services: {{decode: {{{main} {{$patch: {{args: append}}, args: [a]}}}}}}}}}}"),
+            "only {args: append}",
+        ),
+        (
+            "v1alpha1",
+            "{services: {decode: {scalingAdapter: {enabled: 'no'}}}}",
+            "scalingAdapter.enabled must be true or false",
+        ),
+    ] {
+        let found = override_problem(version, spec).unwrap_or_else(|| panic!("accepted: {spec}"));
+        assert!(found.starts_with("override ") && found.contains(why), "{spec}: {found}");
+        let graph = if version == "v1beta1" { BETA } else { ALPHA };
+        assert_eq!(
+            merge_yaml(graph, version, &format!("spec: {spec}")).unwrap_err(),
+            found,
+            "the merge refuses it as well"
+        );
+    }
+}
+
+#[test]
+fn override_within_schema_is_accepted() {
+    for (version, spec) in [
+        ("v1beta1", "{components: [{name: W, replicas: 0, sharedMemorySize: 8Gi, podTemplate: {metadata: {labels: {a: b}}, spec: {
+            tolerations: [{key: a}], terminationGracePeriodSeconds: 60, containers: [{name: main, image: i, args: [a],
+            resources: {limits: {cpu: 2, nvidia.com/gpu: '1'}}, ports: [{containerPort: 1}, {containerPort: 1, protocol: UDP}]}]}}}]}"),
+        ("v1beta1", "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, $patch: {args: append}, args: [a]}]}}}]}"),
+        ("v1alpha1", "{envs: [{name: A, value: b}], services: {decode: {replicas: 2, resources: {limits: {gpu: '1'}},
+            sharedMemory: {size: 1Gi}, volumeMounts: [{name: c, mountPoint: /c}, {name: c, mountPoint: /d}],
+            extraPodSpec: {mainContainer: {image: i, args: [a]}}}}}"),
+    ] {
+        assert_eq!(override_problem(version, spec), None, "{spec}");
+    }
+}
+
+#[test]
+fn disabled_v1alpha1_features_leave_v1beta1_graph() {
+    let graph = "apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+spec:
+  components:
+  - {name: Worker, scalingAdapter: {}, experimental: {failover: {mode: IntraPod}, checkpoint: {enabled: true}}}
+  - {name: Other, scalingAdapter: {}}
+";
+    let rest = "spec: {services: {Worker: {scalingAdapter: {enabled: false}, failover: {enabled: false}}}}";
+    let Merged { graph, warnings } = merge_yaml(graph, "v1alpha1", rest).unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+    let expected = json!([{ "name": "Worker", "experimental": { "checkpoint": { "enabled": true } } },
+        { "name": "Other", "scalingAdapter": {} }]);
+    assert_eq!(graph["spec"]["components"], expected);
 }

@@ -17,6 +17,7 @@ mod merge;
 mod needs;
 mod phases;
 mod problems;
+mod recovery;
 mod user_changes;
 mod versions;
 mod waiting;
@@ -30,8 +31,8 @@ use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::hardware::{ObservedHardware, ObservedNode};
 use steersman_plan::dynamo::{
-    JobState, ObservedBinding, ObservedConfigMap, ObservedGraph, ObservedJob, ObservedObject, ObservedOutput,
-    ObservedReferences, Plan, Settings, Snapshot, events, names, plan, status,
+    JobState, ObservedAccount, ObservedBinding, ObservedConfigMap, ObservedGraph, ObservedJob, ObservedObject,
+    ObservedOutput, ObservedOwners, ObservedReferences, Plan, Settings, Snapshot, events, names, plan, status,
 };
 use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::{Event, Failure, Lookup, ObjectId, Outcome, WriteOp};
@@ -80,6 +81,8 @@ fn request_snapshot(spec: &str) -> Snapshot {
             operator_image_pull_policy: None,
             profiling_cluster_role: Some("dgdr-profiling".into()),
             profiling_cluster_role_found: true,
+            thorough_cluster_role: Some("dgdr-profiling-thorough".into()),
+            thorough_cluster_role_found: true,
             infrastructure: BTreeMap::new(),
         },
         object: ObservedObject {
@@ -102,8 +105,9 @@ fn request_snapshot(spec: &str) -> Snapshot {
         graph_pods: vec![],
         additional: vec![],
         references: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
-        account: false,
+        account: None,
         binding: None,
+        thorough_binding: None,
         hardware: no_hardware(),
     }
 }
@@ -122,6 +126,8 @@ struct TestEnv {
     phases: Vec<Phase>,
     /// Created objects as kind and name, such as `Job profile-qwen`.
     created: Vec<String>,
+    /// Number of Jobs that the operator deleted.
+    deleted_jobs: usize,
     /// The objects as last written.
     objects: BTreeMap<String, Value>,
     /// Number of reconciles that changed the request or the cluster.
@@ -130,7 +136,15 @@ struct TestEnv {
 
 impl TestEnv {
     fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot, events: vec![], phases: vec![], created: vec![], objects: BTreeMap::new(), reconciles: 0 }
+        Self {
+            snapshot,
+            events: vec![],
+            phases: vec![],
+            created: vec![],
+            deleted_jobs: 0,
+            objects: BTreeMap::new(),
+            reconciles: 0,
+        }
     }
 
     /// A request that is reconciled until nothing changes: its Job runs, if the spec is valid.
@@ -166,7 +180,20 @@ impl TestEnv {
         let accepted_spec =
             self.objects.get("Job profile-qwen").map(|job| &job["metadata"]["annotations"][names::ACCEPTED_SPEC]);
         let accepted_spec = accepted_spec.and_then(|hash| hash.as_str().map(str::to_owned));
-        self.snapshot.job = Some(ObservedJob { owner: Some("8f3c".into()), accepted_spec, state });
+        let retry = self.objects.get("Job profile-qwen").map(|job| &job["metadata"]["annotations"][names::RETRY]);
+        let retry = retry.and_then(|retry| retry.as_str().map(str::to_owned));
+        let (ended, phase) = match &state {
+            JobState::Running | JobState::Suspended => (None, None),
+            JobState::Complete => (Some(self.snapshot.now), Some("Succeeded")),
+            JobState::Failed(_) => (Some(self.snapshot.now), Some("Failed")),
+        };
+        // The pod of a Job that has ended stays.
+        if let Some(phase) = phase.filter(|_| self.snapshot.job_pods.is_empty()) {
+            self.set_pod_phase(phase);
+        }
+        let uid = format!("job-{}", self.created.len());
+        self.snapshot.job =
+            Some(ObservedJob { uid, owner: Some("8f3c".into()), accepted_spec, retry, state, ended, failure: None });
     }
 
     fn set_pod_phase(&mut self, phase: &str) {
@@ -218,6 +245,11 @@ impl TestEnv {
                     let output = self.snapshot.output.take().unwrap();
                     assert_eq!((output.uid, output.version), (uid.clone(), version.clone()));
                 }
+                "Job" => {
+                    assert_eq!(self.snapshot.job.take().unwrap().uid, *uid);
+                    self.snapshot.job_pods.clear();
+                    self.deleted_jobs += 1;
+                }
                 _ => assert_eq!(self.snapshot.binding.take().unwrap().uid, *uid),
             },
             WriteOp::Owned(write) => self.apply_object(write.object(), true),
@@ -236,10 +268,18 @@ impl TestEnv {
         self.objects.insert(key, json!(object));
         match kind.as_str() {
             "Job" if self.snapshot.job.is_none() => self.set_job_state(JobState::Running),
-            "ServiceAccount" => self.snapshot.account = true,
+            "ServiceAccount" => {
+                self.snapshot.account = Some(ObservedAccount { foreign: false, owners: observed_owners(object) });
+            }
             "RoleBinding" => {
-                let role = object.data["roleRef"]["name"].as_str().unwrap().to_owned();
-                self.snapshot.binding = Some(ObservedBinding { uid: "rb-1".into(), cluster_role: role });
+                let cluster_role = object.data["roleRef"]["name"].as_str().unwrap().to_owned();
+                let owners = observed_owners(object);
+                let binding = Some(ObservedBinding { uid: "rb-1".into(), cluster_role, owners });
+                if name == names::ROLE_BINDING {
+                    self.snapshot.binding = binding;
+                } else {
+                    self.snapshot.thorough_binding = binding;
+                }
             }
             "ConfigMap" => {
                 let metadata = &object.metadata;
@@ -308,6 +348,11 @@ impl TestEnv {
     fn event_reasons(&self) -> Vec<&str> {
         self.events.iter().map(|event| event.reason).collect()
     }
+}
+
+fn observed_owners(object: &DynamicObject) -> ObservedOwners {
+    let references = object.metadata.owner_references.iter().flatten().map(|reference| json!(reference)).collect();
+    ObservedOwners { resource_version: Some("5".into()), references }
 }
 
 /// The object that a write is for.

@@ -12,7 +12,8 @@ fn needs_of(env: &TestEnv) -> Needs {
 #[test]
 fn new_request_needs_everything_for_its_job() {
     let mut env = TestEnv::new(request_snapshot(&spec("")));
-    let before_job = Needs { claims: true, cluster_role: true, ..Needs::default() };
+    let graph = Some("qwen-dgd".to_owned());
+    let before_job = Needs { graph, claims: true, cluster_role: true, account: true, ..Needs::default() };
     assert_eq!(needs_of(&env), before_job);
     assert!(confirms_job(&env.snapshot.object));
     env.snapshot.object.spec.hardware = None;
@@ -25,13 +26,14 @@ fn new_request_needs_everything_for_its_job() {
 #[test]
 fn profiling_needs_graph_once_result_is_there() {
     let mut env = TestEnv::after_settling(&spec(""));
-    assert_eq!(needs_of(&env), Needs { job_pods: true, ..Needs::default() });
+    assert_eq!(needs_of(&env), Needs { job_pods: true, account: true, ..Needs::default() });
     env.snapshot.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
     let with_graph = Needs {
         job_pods: true,
         graph: Some("qwen-dgd".into()),
         graph_pods: true,
         additional: vec!["planner-config-1a2b".into()],
+        account: true,
         ..Needs::default()
     };
     assert_eq!(needs_of(&env), with_graph);
@@ -53,7 +55,7 @@ fn deployed_request_needs_its_graph_alone() {
 fn output_is_confirmed_once_the_job_has_ended() {
     let env = TestEnv::after_settling(&spec(""));
     let object = &env.snapshot.object;
-    let job = |state| ObservedJob { owner: Some("8f3c".into()), accepted_spec: None, state };
+    let job = |state| ObservedJob { owner: Some("8f3c".into()), state, ..ObservedJob::default() };
     let verdict = output(&[("profiler_status", "success")]);
     for (job, output, expected) in [
         (Some(job(JobState::Running)), None, false),

@@ -8,6 +8,7 @@ use steersman_plan::dynamo::phase::succeeded;
 use steersman_plan::dynamo::{JobState, plan};
 use steersman_reconcile::{Failure, ObjectId, Requeue, WriteOp};
 
+use super::recovery::RETRY_COMMAND;
 use super::{TestEnv, output, request_snapshot, spec, summary};
 
 #[test]
@@ -54,7 +55,12 @@ fn item_2_1_deploying_request_disables_auto_apply() {
     env.edit_spec(&spec("autoApply: false"));
     env.settle();
     assert_eq!(env.phase(), Phase::Ready);
+    let next = "DGD qwen-dgd exists; set spec.autoApply to true to follow its state";
+    let sum = format!("Profiling complete, spec available: {next}");
+    assert_eq!(env.condition_summary("Succeeded"), summary("True", "SpecGenerated", &sum));
     // The annotation was emptied when the graph was observed.
+    env.snapshot.graph = None;
+    env.settle();
     let next = "set spec.autoApply to true to create DGD qwen-dgd, or create it yourself from \
                 status.profilingResults.selectedConfig";
     let sum = format!("Profiling complete, spec available: {next}");
@@ -155,7 +161,7 @@ fn item_2_5_deleted_graph_fails_request() {
         assert_eq!(env.condition_summary("DeploymentReady"), summary("False", "DeploymentDeleted", text));
         assert_eq!(
             env.condition_summary("Succeeded"),
-            summary("False", "Failed", &format!("DeploymentDeleted: {text}"))
+            summary("False", "Failed", &format!("DeploymentDeleted: {text} To profile again: {RETRY_COMMAND}"))
         );
         assert_eq!(
             env.events[0].message,

@@ -98,7 +98,7 @@ fn merge_result_is_independent_of_graph_version() {
         "livenessProbe: {periodSeconds: 9}",
         "readinessProbe: {periodSeconds: 9}",
         "startupProbe: {periodSeconds: 9}",
-        "volumeMounts: [{name: m2, mountPath: /m}, {name: n, mountPath: /n, readOnly: true}]",
+        "volumeMounts: [{name: m2, mountPath: /m}, {name: n2, mountPath: /n, readOnly: true}]",
         "envFrom: [{secretRef: {name: s}}]",
     ];
     for component in component_overrides
@@ -181,7 +181,7 @@ fn fields_unknown_to_v1alpha1_are_rejected() {
     }
     let duplicate = "spec: {components: [{name: Frontend, replicas: 1}, {name: Frontend, replicas: 2}]}";
     let error = apply_override(&yaml(GRAPH), "v1beta1", duplicate).unwrap_err();
-    assert_eq!(error, "duplicate component name \"Frontend\" in spec.components");
+    assert_eq!(error, "override spec.components has two entries with name Frontend");
     let unknown = apply_override(&yaml(GRAPH), "v1beta1", "spec: {components: [{name: Nobody, replicas: 1}]}").unwrap();
     let want = "spec.components[Nobody]: ignored because the generated blueprint has no such component";
     assert_eq!((unknown.warnings, json!(unknown.graph)), (vec![want.to_owned()], yaml(GRAPH)));

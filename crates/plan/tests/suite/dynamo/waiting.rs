@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::{JobState, ObservedJob, Snapshot, plan};
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
@@ -228,7 +229,7 @@ fn repeated_image_pull_failure_is_reported_once() {
 fn foreign_job_is_awaited_and_never_used() {
     let mut env = TestEnv::new(request_snapshot(&spec("")));
     env.snapshot.job =
-        Some(ObservedJob { owner: Some("other".into()), accepted_spec: None, state: JobState::Complete });
+        Some(ObservedJob { owner: Some("other".into()), state: JobState::Complete, ..ObservedJob::default() });
     env.settle();
     assert_eq!((env.phase(), env.created.len()), (Phase::Pending, 0));
     assert!(env.condition_summary("Profiling").2.starts_with("Job profile-qwen exists and belongs to another owner"));
@@ -309,7 +310,8 @@ fn ignored_fields_are_named_in_spec_accepted() {
     let mut env = TestEnv::new(snapshot);
     env.settle();
     let message = "Every field of the spec is acted on. There is no Secret hf-token-secret in namespace team-a. Create \
-                   the Secret with key HF_TOKEN if the model cannot be downloaded without a token.";
+                   the Secret with key HF_TOKEN: the pods of generated graphs do not start without it, and some models \
+                   cannot be downloaded without a token.";
     assert_eq!(env.condition_summary("SpecAccepted"), summary("True", "SpecAccepted", message));
 }
 
@@ -371,4 +373,79 @@ fn corrected_request_profiles_though_status_was_lost() {
     env.settle();
     assert_eq!(env.phase(), Phase::Profiling);
     assert_eq!(env.snapshot.object.status.as_ref().unwrap().profiling_job_name.as_deref(), Some("profile-qwen"));
+}
+
+#[test]
+fn unstartable_graph_pods_are_explained() {
+    let mut env = TestEnv::after_profiling(&spec(""));
+    env.graph_mut().state = Some("pending".into());
+    let waiting = |name: &str, reason: &str, message: &str| ObservedPod {
+        name: name.into(),
+        phase: "Pending".into(),
+        containers: vec![ObservedContainer {
+            name: "main".into(),
+            waiting: Some(Waiting { reason: reason.into(), message: message.into() }),
+            ..ObservedContainer::default()
+        }],
+        ..ObservedPod::default()
+    };
+    let secret = "secret \"hf-token-secret\" not found";
+    env.snapshot.graph_pods = vec![waiting("qwen-0", "CreateContainerConfigError", secret)];
+    env.settle();
+    let text = "DGD qwen-dgd is in pending state. pod qwen-0 container main: CreateContainerConfigError: secret \
+                \"hf-token-secret\" not found. Create the Secret or ConfigMap that the message names; the container starts \
+                once it exists.";
+    assert_eq!(env.condition_summary("DeploymentReady"), summary("False", "DeploymentInProgress", text));
+    // A graph may have hundreds of pods with one problem.
+    let names = (0..100).map(|number| format!("qwen-{number}"));
+    env.snapshot.graph_pods = names.map(|name| waiting(&name, "CreateContainerConfigError", secret)).collect();
+    env.settle();
+    let message = env.condition_summary("DeploymentReady").2;
+    assert!(message.ends_with("95 more problems of its pods are not listed."), "{message}");
+    assert_eq!(message.matches("hf-token-secret").count(), 5, "{message}");
+}
+
+#[test]
+fn summary_is_one_short_line() {
+    let mut env = TestEnv::after_settling(&spec(""));
+    env.set_pod_phase("Running");
+    env.settle();
+    assert_eq!(env.status().summary.as_deref(), Some("Profiling is in progress"));
+    let error = "first line is very long: ".repeat(20) + "\nsecond line";
+    env.snapshot.output = Some(output(&[("profiler_status", "failed"), ("profiler_error", &error)]));
+    env.set_job_state(JobState::Complete);
+    env.settle();
+    let line = env.status().summary.unwrap();
+    assert!(line.starts_with("InitializingFailed: profiling failed: first line") && line.ends_with('…'), "{line}");
+    assert_eq!((line.chars().count(), line.lines().count()), (80, 1));
+    assert!(env.condition_summary("Succeeded").2.contains("second line"));
+    let env = TestEnv::after_deployment(&spec(""));
+    assert_eq!(env.status().summary.as_deref(), Some("Deployment is healthy"));
+}
+
+/// The names that profilers of v1alpha1 used.
+#[test]
+fn v1alpha1_hardware_is_planned_for() {
+    for (config, sku) in [
+        (r#"{"hardware":{"gpuModel":"H100-SXM5-80GB","gpuVramMib":81920,"numGpusPerNode":4}}"#, "h100_sxm"),
+        (r#"{"hardware":{"gpu_model":"h200_sxm","gpu_vram_mib":143771,"num_gpus_per_node":4}}"#, "h200_sxm"),
+    ] {
+        let mut snapshot =
+            request_snapshot("model: m\nimage: i:1.0.0\nhardware: {totalGpus: 4, interconnect: nvlink, rdma: false}");
+        snapshot.object.annotations.insert("nvidia.com/dgdr-profiling-config".into(), config.into());
+        let mut env = TestEnv::new(snapshot);
+        env.settle();
+        assert_eq!(env.phase(), Phase::Profiling, "{:?}", env.status());
+        let hardware = json!(env.snapshot.object.spec.hardware);
+        assert_eq!((&hardware["gpuSku"], &hardware["numGpusPerNode"]), (&json!(sku), &json!(4)));
+        assert_eq!(env.condition_summary("SpecAccepted").1, "SpecAccepted");
+    }
+    let mut snapshot = request_snapshot(&spec(""));
+    let config = r#"{"hardware":{"gpuModel":"abacus","numGpusPerNode":0}}"#;
+    snapshot.object.annotations.insert("nvidia.com/dgdr-profiling-config".into(), config.into());
+    let mut env = TestEnv::new(snapshot);
+    env.settle();
+    let message = env.condition_summary("SpecAccepted").2;
+    let unknown = "spec.profilingConfig.config.hardware.gpuModel, spec.profilingConfig.config.hardware.numGpusPerNode";
+    assert!(message.contains(unknown), "{message}");
 }

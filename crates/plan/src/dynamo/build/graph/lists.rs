@@ -1,5 +1,7 @@
 //! The merge rules for lists and maps of a graph, as its schema declares them.
 
+use serde_json::Value;
+
 /// Keys of the entries of a list. None: the list is replaced as a whole.
 pub fn keys(path: &[String]) -> Option<&'static [&'static str]> {
     let name = path.last().map(String::as_str)?;
@@ -57,9 +59,12 @@ pub fn is_whole(name: &str) -> bool {
     )
 }
 
-/// The API server's default for an absent key.
-pub fn default(key: &str) -> Option<&'static str> {
-    (key == "protocol").then_some("TCP")
+/// The value of a key, or the API server's default for an absent one.
+pub fn key(item: &Value, key: &str) -> Value {
+    match &item[key] {
+        Value::Null if key == "protocol" => "TCP".into(),
+        value => value.clone(),
+    }
 }
 
 /// Fields that accept any content, including null.

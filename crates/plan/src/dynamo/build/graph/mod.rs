@@ -218,14 +218,32 @@ pub enum Claim {
     Foreign,
 }
 
-/// Labels have the request's name, and names are reused: a graph without our annotation must be younger than the
-/// request.
+impl Claim {
+    /// Why a graph of this name is not used.
+    pub fn refusal(self, name: &str) -> String {
+        let whose = match self {
+            Self::Earlier => "was created for an earlier request of the same name",
+            Self::Ours | Self::Foreign => "was not created for this request",
+        };
+        format!("DGD {name} exists and {whose}. Steersman does not change it.")
+    }
+}
+
+/// Whether the labels of a graph name the request.
+pub fn is_labelled(object: &ObservedObject, graph: &ObservedGraph) -> bool {
+    names::labels(&object.name, &object.namespace).iter().all(|(key, value)| graph.labels.get(key) == Some(value))
+}
+
+/// The annotation has the UID of the request, and counts even if the labels were removed. Labels have the request's name,
+/// and names are reused: a graph without our annotation must be younger than the request.
 pub fn claim(object: &ObservedObject, graph: &ObservedGraph) -> Claim {
-    let named =
-        names::labels(&object.name, &object.namespace).iter().all(|(key, value)| graph.labels.get(key) == Some(value));
+    let relabelled = names::labels(&object.name, &object.namespace)
+        .iter()
+        .any(|(key, value)| graph.labels.get(key).is_some_and(|other| other != value));
     match graph.annotations.get(REQUEST_UID) {
-        _ if !named => Claim::Foreign,
+        _ if relabelled => Claim::Foreign,
         Some(uid) if *uid == object.uid => Claim::Ours,
+        _ if !is_labelled(object, graph) => Claim::Foreign,
         Some(_) => Claim::Earlier,
         None => match (object.created, graph.created) {
             (Some(request), Some(graph)) if graph < request => Claim::Earlier,

@@ -48,6 +48,10 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
             install(pod, snapshot);
         }
     }
+    let mut annotations = json!({ names::ACCEPTED_SPEC: request::spec_hash(&object.spec) });
+    if let Some(retry) = request::last_retry(object) {
+        annotations[names::RETRY] = retry.into();
+    }
     json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -55,7 +59,7 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
             "name": names::profiling_job(&object.name),
             "namespace": object.namespace,
             "labels": names::job_labels(&object.name),
-            "annotations": { names::ACCEPTED_SPEC: request::spec_hash(&object.spec) },
+            "annotations": annotations,
             "ownerReferences": [reference(&object.name, &object.uid)],
         },
         "spec": spec,

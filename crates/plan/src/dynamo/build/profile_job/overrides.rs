@@ -100,9 +100,14 @@ fn merge_container(own: &mut JsonObject, wanted: &JsonObject, fields: &[&str]) {
     for name in fields.iter().copied() {
         let Some(value) = set_value(wanted, name) else { continue };
         match (name, value) {
-            ("env" | "volumeMounts", Value::Array(entries)) => {
+            ("env", Value::Array(entries)) => {
                 for entry in entries {
                     put(own, name, entry.clone());
+                }
+            }
+            ("volumeMounts", Value::Array(entries)) => {
+                if let Value::Array(list) = own.entry(name).or_insert_with(|| Value::Array(Vec::new())) {
+                    merge_mounts(list, entries);
                 }
             }
             ("envFrom", Value::Array(entries)) => {
@@ -116,6 +121,14 @@ fn merge_container(own: &mut JsonObject, wanted: &JsonObject, fields: &[&str]) {
         }
     }
     sort_env(own);
+}
+
+/// The user's mounts replace ours of the same volume or path. A volume may be mounted several times.
+fn merge_mounts(list: &mut Vec<Value>, wanted: &[Value]) {
+    let replaced =
+        |own: &Value| wanted.iter().any(|new| new["name"] == own["name"] || new["mountPath"] == own["mountPath"]);
+    list.retain(|own| !replaced(own));
+    list.extend(wanted.iter().cloned());
 }
 
 /// A fixed order: another one would be another Job.

@@ -2,6 +2,7 @@
 //! that it writes.
 
 mod schema;
+mod types;
 
 use serde_json::{Value, json};
 
@@ -194,13 +195,7 @@ impl Merging {
         keys: &[&str],
         path: &mut Vec<String>,
     ) -> Result<(), String> {
-        let key = |item: &Value| -> Vec<Value> {
-            let of = |key: &&str| match &item[*key] {
-                Value::Null => lists::default(key).map_or(Value::Null, Value::from),
-                value => value.clone(),
-            };
-            keys.iter().map(of).collect()
-        };
+        let key = |item: &Value| -> Vec<Value> { keys.iter().map(|key| lists::key(item, key)).collect() };
         for item in wanted {
             path.push(item[keys[0]].as_str().map_or_else(|| item[keys[0]].to_string(), str::to_owned));
             match own.iter_mut().find(|there| key(there) == key(item)) {
@@ -228,7 +223,7 @@ impl Merging {
 
     /// A field that the graph does not have has nothing to append to.
     fn refuse_patch(&self, value: &Value, path: &[String]) -> Result<(), String> {
-        if has_patch(value) { Err(misplaced_patch(&self.place(path))) } else { Ok(()) }
+        if has_patch(value) { Err(format!("override {}", misplaced_patch(&self.place(path)))) } else { Ok(()) }
     }
 
     /// The path in the override as its author wrote it.
@@ -259,7 +254,7 @@ fn has_patch(value: &Value) -> bool {
 }
 
 fn misplaced_patch(place: &str) -> String {
-    format!("override {place}.{APPEND}: only {{args: append}} on an existing container is supported")
+    format!("{place}.{APPEND}: only {{args: append}} on an existing container is supported")
 }
 
 /// The arguments of a container, followed by those of the override.
@@ -271,7 +266,7 @@ fn appended(
     place: &str,
 ) -> Result<Vec<Value>, String> {
     if !permitted || *modifier != json!({ "args": "append" }) {
-        return Err(misplaced_patch(place));
+        return Err(format!("override {}", misplaced_patch(place)));
     }
     let more = wanted.get("args").and_then(Value::as_array);
     let more = more.filter(|items| !items.is_empty() && items.iter().all(Value::is_string));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use steersman_api::Family;
 
-use super::{JsonObject, api_version, components, is_alpha};
+use super::{JsonObject, api_version, components, is_alpha, types};
 use crate::dynamo::build::graph::translate::COMMON_FIELDS;
 use crate::dynamo::build::graph::{is_served, lists};
 
@@ -71,16 +71,12 @@ pub fn problem(wanted: &JsonObject) -> Option<String> {
     if wanted.contains_key("status") {
         return Some("override status is not supported".to_owned());
     }
-    let Some(Value::Object(fields)) = wanted.get("spec") else {
+    let Some(Value::Object(_)) = wanted.get("spec") else {
         return wanted.contains_key("spec").then(|| "override spec must be an object".to_owned());
-    };
-    let (alpha, list) = lists_of(wanted);
-    let whole = |(name, component): (String, &Value)| {
-        (!component.is_object()).then(|| format!("override spec.{list}[{name}] must be an object"))
     };
     null(&wanted["spec"], &mut vec!["spec".to_owned()])
         .map(|path| format!("override {path} must not be null; field deletion is not supported"))
-        .or_else(|| components(fields, alpha).into_iter().find_map(whole))
+        .or_else(|| types::mismatch(wanted))
 }
 
 /// The first field that graphs do not have, in the spec and in components; the API server checks the rest. Earlier

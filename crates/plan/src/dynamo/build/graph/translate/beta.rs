@@ -14,7 +14,10 @@ pub fn to_beta(wanted: &JsonObject, graph: &JsonObject) -> TranslatedOverride {
     for (name, value) in spec {
         match name.as_str() {
             "envs" => translated.insert("env".to_owned(), value),
-            "services" => translated.insert("components".to_owned(), components(&value, graph, warnings)),
+            "services" => {
+                disable(&value, &mut result.graph);
+                translated.insert("components".to_owned(), components(&value, graph, warnings))
+            }
             "topologyConstraint" => translated.insert(name, renamed(value, "topologyProfile", "clusterTopologyName")),
             "pvcs" => {
                 warnings.push(none(&format!("spec.{name}")));
@@ -25,6 +28,24 @@ pub fn to_beta(wanted: &JsonObject, graph: &JsonObject) -> TranslatedOverride {
     }
     result.wanted.insert("spec".to_owned(), translated.into());
     result
+}
+
+/// Fields of a service with a switch. v1beta1 has the first in the component, the others in its `experimental`; their
+/// presence enables them.
+const SWITCHED: [&str; 3] = ["scalingAdapter", "gpuMemoryService", "failover"];
+
+/// Removes from the graph what a service disables.
+fn disable(services: &Value, graph: &mut JsonObject) {
+    let components = graph.get_mut("spec").and_then(|spec| spec.get_mut("components")?.as_array_mut());
+    for component in components.into_iter().flatten() {
+        let Some(service) = component["name"].as_str().and_then(|name| services.get(name)).cloned() else { continue };
+        for field in SWITCHED.iter().filter(|field| service[**field]["enabled"] == false) {
+            let place = if *field == SWITCHED[0] { Some(&mut *component) } else { component.get_mut("experimental") };
+            if let Some(Value::Object(fields)) = place {
+                fields.remove(*field);
+            }
+        }
+    }
 }
 
 fn none(path: &str) -> String {
@@ -61,6 +82,8 @@ fn component(name: &str, service: &JsonObject, warnings: &mut Vec<String>) -> Va
             "gpuMemoryService" | "failover" if value["enabled"] == true => {
                 component["experimental"][field.as_str()] = enabled(value);
             }
+            // Disabled: removed from the graph.
+            switched if SWITCHED.contains(&switched) && value["enabled"] == false => {}
             "volumeMounts" => pod.mounts(value, &mut component),
             "extraPodMetadata" => pod.metadata = Some(value.clone()),
             "frontendSidecar" if value.is_object() => {
