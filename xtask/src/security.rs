@@ -23,7 +23,11 @@ fn section() -> String {
     let tables = [
         ("ClusterRole `steersman`, in all namespaces", rbac::rules()),
         ("Role `steersman`, in the namespace of the operator", rbac::own_rules()),
-        ("ClusterRole `steersman-profiling-job`, bound in a namespace with a profiling Job", relay::profiling_rules()),
+        ("ClusterRole `steersman-profiling-job`, bound in a namespace with a profiling Job", relay::rules()),
+        (
+            "ClusterRole `steersman-profiling-job-thorough`, bound in a namespace with a thorough search",
+            relay::thorough_rules(),
+        ),
     ];
     tables.into_iter().map(|(title, rules)| format!("\n### {title}\n\n{}\n", table(&rules))).collect()
 }
@@ -47,7 +51,7 @@ mod tests {
     #[test]
     fn every_rule_has_row_and_reason() {
         let text = section();
-        for rule in [rbac::rules(), rbac::own_rules(), relay::profiling_rules()].concat() {
+        for rule in [rbac::rules(), rbac::own_rules(), relay::rules(), relay::thorough_rules()].concat() {
             assert!(text.contains(&row(&rule)), "{rule:?}");
             assert!(!rule.why.is_empty() && !rule.verbs.contains(&"*"), "{rule:?}");
         }

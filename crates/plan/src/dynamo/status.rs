@@ -32,7 +32,9 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     }
     let changed = plan.resolution.spec_changed && phase::is_fixed(step.phase);
     let current = generation(object, plan, failure);
-    let generation = if changed { stored.observed_generation } else { current };
+    // A changed spec of a Failed request that could not be patched is still to be tried.
+    let untried = step.phase == Phase::Failed && failure.is_some_and(is_owner);
+    let generation = if changed || untried { stored.observed_generation } else { current };
     let mut phase = step.phase;
     let mut statements = step.statements.clone();
     let mut detail = step.detail.clone();
@@ -57,7 +59,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     let succeeded = phase::succeeded(phase, detail.as_deref(), unknown);
     let summary = summary(&succeeded.message);
     statements.push(succeeded);
-    if !plan.resolution.inherited {
+    if !plan.resolution.inherited || step.phase != Phase::Failed {
         statements.push(spec(&plan.findings));
     }
     let conditions = conditions::merge(&stored.conditions, &statements, generation, snapshot.now);
