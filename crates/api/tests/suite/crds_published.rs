@@ -10,12 +10,25 @@ fn dgdr_equals_published_crd() {
     let Some(files) = upstream::files() else { return };
     let (ours, theirs) =
         (our_crd(Family::Dgdr), published_crd(&files.join("dynamo/crd-dynamographdeploymentrequests.yaml")));
-    let reported = ExpectedDifference {
-        path: ".status.reported",
-        key: "field",
-        why: "reported problems by code and object; upstream only has the texts of conditions",
-    };
-    for (name, expected) in [("v1alpha1", &[][..]), ("v1beta1", &[reported][..])] {
+    let added = [
+        ExpectedDifference {
+            path: ".status.reported",
+            key: "field",
+            why: "reported problems by code and object; upstream only has the texts of conditions",
+        },
+        ExpectedDifference {
+            path: ".status.lastRetry",
+            key: "field",
+            why: "the retry annotation that the current attempt was started with; upstream has no retry",
+        },
+        ExpectedDifference { path: ".status.summary", key: "field", why: "one short line for the column Message" },
+        ExpectedDifference {
+            path: "",
+            key: "additionalPrinterColumns",
+            why: "the column Message shows status.summary; upstream's whole message has up to 400 characters",
+        },
+    ];
+    for (name, expected) in [("v1alpha1", &[][..]), ("v1beta1", &added[..])] {
         let (ours, theirs) = (version(&ours, name), version(&theirs, name));
         let mut differences = compare::schemas(ours, theirs, Compatibility::Equal);
         differences.extend(compare::presentation(ours, theirs));
