@@ -62,8 +62,8 @@ impl From<Finding> for Finding<Message> {
 
 /// All findings as running text, each message before its remedy.
 pub fn sentences(findings: &[Finding]) -> String {
-    let texts = findings.iter().map(|Finding { message, remedy, .. }| join_sentences(message, remedy));
-    texts.collect::<Vec<_>>().join(" ")
+    let texts = findings.iter().map(ToString::to_string);
+    texts.reduce(|text, next| join_sentences(&text, &next)).unwrap_or_default()
 }
 
 /// Two sentences as one text. A message that ends in a list or a clause has no full stop of its own.
