@@ -3,11 +3,11 @@
 
 mod debouncer;
 mod decide;
+#[cfg(test)]
+mod earlier_texts;
 mod excluded;
 mod fleet_log;
 mod gauge_values;
-#[cfg(test)]
-mod kept_texts;
 mod metrics_source;
 mod owners;
 mod reconcile;

@@ -2,9 +2,9 @@
 
 mod batches;
 mod client;
-mod fleet_query;
 #[cfg(test)]
-mod kept_texts;
+mod earlier_texts;
+mod fleet_query;
 mod pod_index;
 mod promql;
 mod query;

@@ -1,6 +1,8 @@
 //! Texts of NVIDIA's Dynamo operator that stay word for word: contracts with its users, whose alerts, scripts and
 //! dashboards match them, so a change here is a breaking change.
 
+mod whole_messages;
+
 use serde_json::{Value, json};
 use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::dynamo::{JobState, ObservedGraph, Snapshot, plan};

@@ -9,7 +9,6 @@ mod failures;
 mod graph;
 mod hardware;
 mod job;
-mod kept_texts;
 mod laws;
 mod leaves;
 mod legacy;

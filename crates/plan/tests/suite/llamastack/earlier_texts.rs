@@ -1,6 +1,8 @@
 //! Texts of the Llama Stack operator and its specification that stay word for word: contracts with their users, whose
 //! alerts, scripts and dashboards match them, so a change here is a breaking change.
 
+mod whole_messages;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};

@@ -6,7 +6,6 @@ mod children;
 mod configuration;
 mod earlier_texts;
 mod findings;
-mod kept_texts;
 mod labels;
 mod laws;
 mod leaves;

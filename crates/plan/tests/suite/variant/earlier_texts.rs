@@ -1,6 +1,8 @@
 //! Texts of the workload variant autoscaler that stay word for word: contracts with its users, whose alerts, scripts
 //! and dashboards match them, so a change here is a breaking change.
 
+mod whole_messages;
+
 use jiff::SignedDuration;
 use serde_json::json;
 use steersman_api::meta::conditions;

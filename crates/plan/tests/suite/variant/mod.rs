@@ -11,7 +11,6 @@ mod edges;
 mod engines;
 mod excluded;
 mod faults;
-mod kept_texts;
 mod laws;
 mod legacy_texts;
 mod notes;

@@ -1,20 +1,15 @@
 //! Texts of NVIDIA's Dynamo operator and its profiler in the whole messages that users see. Each row separates the
-//! earlier text, a contract like those in `earlier_texts`, from the rest, which may be reworded.
+//! earlier text, which is a contract, from the rest, which may be reworded.
 
 use serde_json::json;
 use steersman_plan::dynamo::validate::{Review, validate};
-use steersman_plan::dynamo::{JobState, Snapshot, names};
+use steersman_plan::dynamo::{JobState, names};
 use steersman_reconcile::{EventType, Failure, ObjectId};
 
-use super::admission::{facts, request, request_in_phase, review_create, review_update};
-use super::failures::profiling_env;
-use super::{FINAL, IMAGE, TestEnv, output, request_snapshot, spec, summary};
-
-fn settled(snapshot: Snapshot) -> TestEnv {
-    let mut env = TestEnv::new(snapshot);
-    env.settle();
-    env
-}
+use super::settled;
+use crate::dynamo::admission::{facts, request, request_in_phase, review_create, review_update};
+use crate::dynamo::failures::profiling_env;
+use crate::dynamo::{FINAL, IMAGE, TestEnv, output, request_snapshot, spec, summary};
 
 /// Type, reason and message of the last event.
 fn last_event(env: &TestEnv) -> (EventType, &str, &str) {

@@ -1,5 +1,5 @@
 //! Texts of the Llama Stack operator and its specification in the whole messages that users see. Each row separates the
-//! earlier text, a contract like those in `earlier_texts`, from the path before it and from the rest, which may be
+//! earlier text, which is a contract, from the path before it and from the rest, which may be
 //! reworded.
 
 use serde_json::{Value, json};
@@ -9,16 +9,13 @@ use steersman_plan::oci::ObservedLabels;
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Waiting};
 use steersman_reconcile::{EventType, Outcome};
 
-use super::configuration::{VLLM, container, template, with_references};
-use super::labels::{base, image_snapshot, read_labels};
-use super::status::{assert_condition, render_status};
-use super::trust::CA_KEY;
-use super::{observed_deployment, settle, v1alpha2_snapshot};
+use super::starter;
+use crate::llamastack::configuration::{VLLM, container, template, with_references};
+use crate::llamastack::labels::{base, image_snapshot, read_labels};
+use crate::llamastack::status::{assert_condition, render_status};
+use crate::llamastack::trust::CA_KEY;
+use crate::llamastack::{observed_deployment, settle, v1alpha2_snapshot};
 use crate::llamastack_config::validate::errors as admission_errors;
-
-fn starter(fields: &str) -> Snapshot {
-    v1alpha2_snapshot(&format!("{{distribution: {{name: starter}}, {fields}}}"))
-}
 
 /// Message and remedy of each finding.
 fn findings(snapshot: &Snapshot) -> Vec<String> {

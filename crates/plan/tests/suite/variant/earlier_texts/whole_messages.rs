@@ -1,5 +1,5 @@
 //! Texts of the workload variant autoscaler in the whole messages that users see, and the names that its users set. Each
-//! row separates the earlier text, a contract like those in `earlier_texts`, from the place before it and from the
+//! row separates the earlier text, which is a contract, from the place before it and from the
 //! rest, which may be reworded.
 
 use std::collections::BTreeMap;
@@ -10,18 +10,14 @@ use steersman_plan::variant::config::{Config, main_keys, read};
 use steersman_plan::variant::limits::Bounds;
 use steersman_plan::variant::limits::fallback::{FallbackInput, Other, Path, Patience, Previous, fall_back};
 use steersman_plan::variant::limits::gpus::{GpuRequest, limit};
-use steersman_plan::variant::{FleetSnapshot, MetricsError, Mode, names};
+use steersman_plan::variant::{MetricsError, Mode, names};
 use steersman_reconcile::{EventType, Lookup};
 
-use super::config::{SATURATION, SYSTEM, seen as config_sources};
-use super::notes::told as event;
-use super::report::{status, texts, told as condition};
-use super::{a_fleet, a_variant, ago, by_tokens, decision, now, settle, the_model};
-
-/// One variant `v` with two replicas whose metrics ask for no change.
-fn steady() -> FleetSnapshot {
-    a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0)
-}
+use super::steady;
+use crate::variant::config::{SATURATION, SYSTEM, seen as config_sources};
+use crate::variant::notes::told as event;
+use crate::variant::report::{status, texts, told as condition};
+use crate::variant::{a_fleet, a_variant, ago, by_tokens, decision, now, settle, the_model};
 
 #[test]
 fn condition_keeps_whole_message() {
