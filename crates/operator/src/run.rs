@@ -112,7 +112,8 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let (mut webhook, certificate) = webhook_server::start(settings, &server, &readiness, &metrics, &families)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
-    let inside = llamastack::observe::server::http(Inside { through: settings.cluster_gateway.clone() })?;
+    let inside = Inside { through: settings.cluster_gateway.clone() };
+    let inside_client = llamastack::observe::server::http(inside.clone())?;
     let mut election = start_election(settings, &lease, &identity, &metrics, &stop).await?;
     let act = |fence: Fence, stop: CancellationToken| {
         families.fleet.set_fence(&fence);
@@ -125,10 +126,10 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
             },
             metrics: families.clone(),
             installation: settings.installation(),
-            inside: inside.clone(),
+            inside: inside_client.clone(),
             requests: settings.requests(),
             image_labels: settings.image_labels == Switch::On,
-            fleet: variant::observe::Options::of_process(settings.prometheus_allow_http),
+            fleet: variant::observe::Options::of_process(settings.prometheus_allow_http, inside.clone()),
             fleet_debounce: settings.fleet_debounce(),
         };
         act(controllers.clone(), context, stop)

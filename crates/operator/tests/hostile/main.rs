@@ -6,7 +6,16 @@
 //! `expect_victim_served`, then check what the attacker must not have achieved.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 
 mod attacks;
 mod env;
+#[path = "../suite/registry/fake.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod fake_registry;
+#[path = "../suite/servers/fake.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod fake_servers;
+mod lease;
+mod network;
 mod tenants;

@@ -8,13 +8,9 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use steersman_testkit::{Namespace, apply, condition, wait};
+use steersman_testkit::{Cluster, Namespace, apply, condition, wait};
 
 use crate::env::{self, TestEnv};
-
-/// Longest time until the victim's objects are served. A loaded machine needs some 20 seconds; each attack once stopped the
-/// operator for minutes.
-const SERVED_WITHIN: Duration = Duration::from_secs(90);
 
 /// Account of a tenant in its namespace.
 const ACCOUNT: &str = "tenant";
@@ -36,7 +32,7 @@ pub struct HostileCase {
 /// A namespace with an account that administers it and has no rights elsewhere.
 pub struct Tenant {
     pub namespace: Namespace,
-    client: Client,
+    pub client: Client,
 }
 
 /// Lets the administrator of a namespace manage the three kinds, as their projects' roles do.
@@ -65,33 +61,27 @@ pub fn config_map(name: &str, data: Value) -> Value {
 impl HostileCase {
     /// None if the cluster is not built; the test is then listed as skipped.
     pub async fn open(attack: &str) -> Option<Self> {
-        let env = env::test_env().await?;
+        Some(Self::create(env::test_env().await?, attack).await)
+    }
+
+    /// Opens a case with an operator of its own.
+    pub async fn open_alone(attack: &str) -> Option<Self> {
+        Some(Self::create(env::dedicated_env().await?, attack).await)
+    }
+
+    async fn create(env: &'static TestEnv, attack: &str) -> Self {
         // Not in the environment: a client belongs to the runtime of its test.
         let admin = env.cluster.admin().await.unwrap();
-        let attacker = Tenant::create(env, &admin, &format!("{attack}-attacker")).await;
-        let victim = Tenant::create(env, &admin, &format!("{attack}-victim")).await;
-        Some(Self { env, admin, attacker, victim })
+        let attacker = Tenant::create(env.cluster, &admin, &format!("{attack}-attacker")).await;
+        let victim = Tenant::create(env.cluster, &admin, &format!("{attack}-victim")).await;
+        Self { env, admin, attacker, victim }
     }
 
     /// Creates one object of each kind for the victim, and waits until the operator has acted on all of them.
     pub async fn expect_victim_served(&self) {
-        let started = Instant::now();
-        self.victim.apply(server("stack", json!({ "distribution": { "name": "starter" } }))).await.unwrap();
-        self.victim.apply(request()).await.unwrap();
-        self.victim.apply(workload()).await.unwrap();
-        self.victim.apply(variant()).await.unwrap();
-        let namespace = &self.victim.namespace;
-        let served = wait::eventually_within(SERVED_WITHIN, "the victim's objects are served", async || {
-            let job = namespace.api::<Job>().get_opt("profile-request").await.unwrap();
-            let stack = self.victim.read(&server("stack", json!({}))).await;
-            let variant = self.victim.read(&variant()).await;
-            let is_ready = stack["status"]["phase"] == "Ready" && job.is_some();
-            (is_ready && condition(&variant, "TargetResolved")["status"] == "True").then_some(())
-        });
-        if let Err(error) = served.await {
-            panic!("{error} after {:?}\n{}", started.elapsed(), self.env.operator.log_end());
-        }
-        let deployment = namespace.api::<Deployment>().get("stack").await.unwrap();
+        let time = self.victim.serve(self.env).await;
+        println!("the victim of {} is served within {time:?}", self.attacker.name());
+        let deployment = self.victim.namespace.api::<Deployment>().get("stack").await.unwrap();
         let image = json!(deployment.spec.unwrap().template)["spec"]["containers"][0]["image"].clone();
         assert_eq!(image, SHIPPED_IMAGE);
         self.env.expect_undisturbed_leader(&self.admin).await;
@@ -99,8 +89,8 @@ impl HostileCase {
 }
 
 impl Tenant {
-    async fn create(env: &TestEnv, admin: &Client, prefix: &str) -> Self {
-        let namespace = env.cluster.namespace(prefix).await.unwrap();
+    pub async fn create(cluster: &Cluster, admin: &Client, prefix: &str) -> Self {
+        let namespace = cluster.namespace(prefix).await.unwrap();
         let name = namespace.name().to_owned();
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": ACCOUNT } });
         let binding = |role: &str| {
@@ -111,11 +101,29 @@ impl Tenant {
         for manifest in [account, binding("admin"), binding(ROLE)] {
             apply::apply_manifests(admin, Some(&name), &manifest.to_string()).await.unwrap();
         }
-        let client = env.cluster.service_account(&name, ACCOUNT).await.unwrap();
+        let client = cluster.service_account(&name, ACCOUNT).await.unwrap();
         for (group, resource) in [("llamastack.io", "llamastackdistributions"), ("", "configmaps")] {
             wait::until_allowed(&client, "create", group, resource, Some(&name)).await.unwrap();
         }
         Self { namespace, client }
+    }
+
+    /// Creates one object of each kind, and returns the time until the operator has acted on all of them.
+    pub async fn serve(&self, env: &TestEnv) -> Duration {
+        let started = Instant::now();
+        self.apply(server("stack", json!({ "distribution": { "name": "starter" } }))).await.unwrap();
+        self.apply(request("request")).await.unwrap();
+        self.apply(workload("model", 1, json!({}))).await.unwrap();
+        self.apply(variant("model", json!({}))).await.unwrap();
+        env.expect_in_time("the objects of a tenant are served", async || {
+            let job = self.namespace.api::<Job>().get_opt("profile-request").await.unwrap();
+            let stack = self.read(&server("stack", json!({}))).await;
+            let variant = self.read(&variant("model", json!({}))).await;
+            let is_ready = stack["status"]["phase"] == "Ready" && job.is_some();
+            (is_ready && condition(&variant, "MetricsAvailable")["status"] == "True").then_some(())
+        })
+        .await;
+        started.elapsed()
     }
 
     pub fn name(&self) -> &str {
@@ -135,25 +143,29 @@ impl Tenant {
     }
 }
 
-fn request() -> Value {
+/// A DynamoGraphDeploymentRequest that names its hardware.
+pub fn request(name: &str) -> Value {
     let hardware = json!({ "gpuSku": "h100_sxm", "vramMb": 81_920, "numGpusPerNode": 8, "totalGpus": 8,
         "interconnect": "nvlink", "rdma": false });
     let image = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
-    json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest",
-        "metadata": { "name": "request" },
+    json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest", "metadata": { "name": name },
         "spec": { "model": "Qwen/Qwen3-0.6B", "backend": "vllm", "image": image, "hardware": hardware } })
 }
 
-fn workload() -> Value {
-    let labels = json!({ "app": "model" });
-    let container = json!({ "name": "vllm", "image": "example.com/vllm:1" });
-    json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "model" }, "spec": {
-        "replicas": 1, "selector": { "matchLabels": labels },
+/// A Deployment of model servers with these resources for each replica.
+pub fn workload(name: &str, replicas: usize, resources: Value) -> Value {
+    let labels = json!({ "app": name });
+    let container = json!({ "name": "vllm", "image": "example.com/vllm:1", "resources": resources });
+    json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name }, "spec": {
+        "replicas": replicas, "selector": { "matchLabels": labels },
         "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } } } })
 }
 
-fn variant() -> Value {
-    json!({ "apiVersion": "llmd.ai/v1alpha1", "kind": "VariantAutoscaling", "metadata": { "name": "model" },
-        "spec": { "modelID": "m", "variantCost": "10.0",
-            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "model" } } })
+/// A VariantAutoscaling for the Deployment of the same name, with further fields of its spec.
+pub fn variant(name: &str, fields: Value) -> Value {
+    let mut spec = json!({ "modelID": "m", "variantCost": "10.0",
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name } });
+    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    json!({ "apiVersion": "llmd.ai/v1alpha1", "kind": "VariantAutoscaling", "metadata": { "name": name },
+        "spec": spec })
 }

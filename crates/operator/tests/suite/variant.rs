@@ -154,7 +154,7 @@ fn fleet_context(
     FleetContext {
         controller,
         installation: Installation { config_namespace: Some(settings.to_owned()), ..Installation::default() },
-        options: Options { environment: environment.iter().map(own).collect::<BTreeMap<_, _>>(), allow_http: false },
+        options: Options { environment: environment.iter().map(own).collect::<BTreeMap<_, _>>(), ..Options::default() },
         gauges: families.fleet,
     }
 }

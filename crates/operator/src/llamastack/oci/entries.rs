@@ -59,8 +59,7 @@ impl Entries {
             reading: false,
         });
         entry.objects.insert(want.name.clone());
-        let other_credentials =
-            entry.want.service_account != want.service_account || entry.want.pull_secrets != want.pull_secrets;
+        let other_credentials = !entry.want.has_credentials_of(want);
         entry.want = want.clone();
         if other_credentials && entry.failure.is_some() {
             entry.due = Some(now);
@@ -140,7 +139,7 @@ impl Entries {
             }
         }
         // A failure with credentials that changed during the read does not count.
-        if entry.failure.is_some() && entry.want != *want {
+        if entry.failure.is_some() && !entry.want.has_credentials_of(want) {
             entry.due = Some(now);
         }
         let place = |name: &String| NamespacedName::new(want.namespace.clone(), name);
@@ -264,6 +263,16 @@ mod tests {
         entries.answer(&jobs[0], Err("401".into()), now, &schedule);
         assert!(entries.take_due(now, 9).0.is_empty());
         assert!(entries.want(&plain, now).1, "changed while waiting");
+    }
+
+    #[test]
+    fn another_object_does_not_end_the_backoff() {
+        let (mut entries, now, schedule) = (Entries::default(), Instant::now(), ReadSchedule::default());
+        entries.want(&want("ns", "one", IMAGE), now);
+        let (jobs, _) = entries.take_due(now, 9);
+        entries.want(&want("ns", "two", IMAGE), now);
+        entries.answer(&jobs[0], Err("down".into()), now, &schedule);
+        assert_eq!(entries.take_due(now, 9).1, Some(now + schedule.first_retry));
     }
 
     #[test]

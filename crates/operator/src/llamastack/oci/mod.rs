@@ -38,6 +38,12 @@ pub struct ImageRequest {
     pub pull_secrets: Vec<String>,
 }
 
+impl ImageRequest {
+    fn has_credentials_of(&self, other: &Self) -> bool {
+        self.service_account == other.service_account && self.pull_secrets == other.pull_secrets
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct ReadSchedule {
     /// Interval after an answer, if the image has a tag. A digest is read once.

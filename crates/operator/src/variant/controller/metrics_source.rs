@@ -2,9 +2,10 @@
 
 use steersman_plan::variant::config::prometheus::PrometheusConfig;
 use steersman_reconcile::{Finding, Severity};
+use steersman_runtime::http::Inside;
 
 use crate::variant::observe::MetricsClient;
-use crate::variant::prometheus::Prometheus;
+use crate::variant::prometheus::{Prometheus, ScrapeConfig};
 
 const NOT_CONFIGURED: &str = "set PROMETHEUS_BASE_URL in the main ConfigMap (in Steersman's namespace; by default its \
                               name ends with variantautoscaling-config) or in Steersman's environment. If it is set, \
@@ -12,6 +13,8 @@ const NOT_CONFIGURED: &str = "set PROMETHEUS_BASE_URL in the main ConfigMap (in 
 
 #[derive(Default)]
 pub struct MetricsSource {
+    /// Routing of scrapes to pods.
+    inside: Inside,
     /// The settings that were last tried.
     config: Option<PrometheusConfig>,
     /// Why they cannot be used.
@@ -21,14 +24,19 @@ pub struct MetricsSource {
 }
 
 impl MetricsSource {
+    pub fn new(inside: Inside) -> Self {
+        Self { inside, ..Self::default() }
+    }
+
     /// Invalid settings keep the last working client, and are reported as long as they are set.
     pub fn configure(&mut self, config: Option<&PrometheusConfig>) -> Option<Finding> {
         let Some(config) = config else {
-            *self = Self::default();
+            *self = Self::new(std::mem::take(&mut self.inside));
             return None;
         };
         if self.config.as_ref() != Some(config) {
-            match Prometheus::new(config) {
+            let scraping = ScrapeConfig { inside: self.inside.clone(), ..ScrapeConfig::default() };
+            match Prometheus::new(config).and_then(|client| client.scraping(Some(scraping))) {
                 Ok(client) => (self.client, self.fault) = (Some(client), None),
                 Err(why) => self.fault = Some(why),
             }

@@ -91,7 +91,7 @@ impl FleetController {
         let fleet = Fleet::new(installation, options, &controller.scope);
         gauges.set_instance(fleet.instance.clone());
         Self {
-            state: tokio::sync::Mutex::new(reconcile::ReconcileState::new(&fleet)),
+            state: tokio::sync::Mutex::new(reconcile::ReconcileState::new(&fleet, options.inside.clone())),
             fleet,
             server: controller.server.clone(),
             recorder: Recorder::new(controller.server.clone(), MANAGER, &controller.identity),

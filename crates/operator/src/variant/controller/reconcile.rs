@@ -20,6 +20,7 @@ use steersman_reconcile::{DecodeError, Event, EventType, Finding, NamespacedName
 use steersman_runtime::apply::{Owner, StatusWrite, Stored, write_status};
 use steersman_runtime::controller::{InvalidObjects, serialize_status};
 use steersman_runtime::cpu_bound;
+use steersman_runtime::http::Inside;
 
 use super::decide::decide;
 use super::fleet_log::FleetLog;
@@ -70,12 +71,12 @@ pub struct ReconcileState {
 }
 
 impl ReconcileState {
-    pub fn new(fleet: &Fleet) -> Self {
+    pub fn new(fleet: &Fleet, inside: Inside) -> Self {
         let (config, _) = read(&fleet.config_maps.environment_only(), &Config::default(), Mode::Steersman);
         Self {
             config,
             parsed: None,
-            metrics_source: MetricsSource::default(),
+            metrics_source: MetricsSource::new(inside),
             memory: Memory::default(),
             findings: None,
             log: FleetLog::default(),

@@ -29,6 +29,7 @@ use steersman_plan::variant::names;
 use steersman_plan::variant::target::{GROUPS, LEADER_WORKER_SET};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::http::Inside;
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::served::Optional;
@@ -84,14 +85,16 @@ pub struct Options {
     pub environment: BTreeMap<String, String>,
     /// Prometheus may be queried without TLS.
     pub allow_http: bool,
+    /// Routing of scrapes to pods.
+    pub inside: Inside,
 }
 
 impl Options {
     /// Reads the environment of the process.
-    pub fn of_process(allow_http: bool) -> Self {
+    pub fn of_process(allow_http: bool, inside: Inside) -> Self {
         let variables = main_keys().chain(names::VARIABLES);
         let environment = variables.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect();
-        Self { environment, allow_http }
+        Self { environment, allow_http, inside }
     }
 }
 

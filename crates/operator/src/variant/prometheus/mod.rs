@@ -12,6 +12,7 @@ pub mod response;
 mod results;
 mod samples;
 mod scrape;
+mod scrape_schedule;
 pub mod text_format;
 
 use std::borrow::Borrow;

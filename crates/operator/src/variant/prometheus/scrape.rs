@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use futures::stream::SelectAll;
 use futures::{StreamExt, stream};
 use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use steersman_plan::exposition::TooLarge;
-use steersman_runtime::http::{Http, HttpRequest, HttpSettings, Inside, Reach};
+use steersman_runtime::http::{Http, HttpError, HttpRequest, HttpSettings, Inside, Reach};
+use tokio::sync::Semaphore;
 
 use super::FleetPod;
 use super::pod_index::{Certainty, PodIndex};
 use super::promql::{CAPACITY, HITS, INPUT, KV, OUTPUT, QUEUE, Ratio};
 use super::response::{Sample, SampleLabels};
 use super::samples::{PodMetric, PodValue, value_of_pod};
+use super::scrape_schedule::{PodResult, ScrapeSchedule};
 use super::text_format::LineParser;
 
 /// Limit of an answer; a server with a hundred adapters writes a tenth of it.
@@ -25,18 +28,22 @@ const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 /// Most samples of the metrics that are read, for one pod. Sixteen engines write less than a third of it.
 const MAX_SAMPLES: usize = 512;
 
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Debug)]
 pub struct ScrapeConfig {
     /// Ports of the servers, tried in this order.
     pub ports: Vec<u16>,
     pub max_concurrent: usize,
-    /// Limit of pods per reconcile.
+    /// Pods of one namespace that are scraped at a time. Others are scraped even if these do not answer.
+    pub max_concurrent_per_namespace: usize,
+    /// Limit of pods per reconcile. Namespaces take turns.
     pub max_pods: usize,
     /// Time for one pod.
     pub answer: Duration,
     /// Time for all pods.
     pub limit: Duration,
-    /// Pause after a scrape in which no pod answered.
+    /// Pause after a scrape in which no pod answered, and of untried pods in a namespace with an excessive one.
     pub pause: SignedDuration,
     /// Routing of requests to pods.
     pub inside: Inside,
@@ -47,7 +54,8 @@ impl Default for ScrapeConfig {
         Self {
             // vLLM and SGLang.
             ports: vec![8000, 30_000],
-            max_concurrent: 16,
+            max_concurrent: 32,
+            max_concurrent_per_namespace: 8,
             max_pods: 1_000,
             answer: Duration::from_secs(2),
             limit: Duration::from_secs(5),
@@ -60,8 +68,7 @@ impl Default for ScrapeConfig {
 pub struct Scraper {
     settings: ScrapeConfig,
     http: Http,
-    /// No scrape before this time.
-    paused_until: Mutex<Option<Timestamp>>,
+    schedule: Mutex<ScrapeSchedule>,
 }
 
 impl fmt::Debug for Scraper {
@@ -78,7 +85,7 @@ impl Scraper {
 
     pub fn new(settings: ScrapeConfig) -> Result<Self, String> {
         let http_settings = HttpSettings {
-            connect: Duration::from_secs(1),
+            connect: CONNECT_TIMEOUT,
             answer: settings.answer,
             reach: Reach::Inside(settings.inside.clone()),
             idle: Duration::ZERO,
@@ -86,7 +93,7 @@ impl Scraper {
         };
         let http =
             Http::new(http_settings).map_err(|error| format!("cannot build the client that scrapes pods: {error}"))?;
-        Ok(Self { settings, http, paused_until: Mutex::default() })
+        Ok(Self { settings, http, schedule: Mutex::default() })
     }
 
     /// `pods` with their indices.
@@ -96,16 +103,22 @@ impl Scraper {
         pods: Vec<(usize, &FleetPod)>,
         now: Timestamp,
     ) -> Vec<(PodMetric, PodValue)> {
-        let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if pods.is_empty() || paused_until.is_some_and(|until| now < until) {
+        let pods = self.schedule().begin(pods, now, self.settings.max_pods);
+        if pods.is_empty() {
             return Vec::new();
         }
-        // A list instead of a closure, for which the compiler cannot prove that its futures are `Send`.
-        let mut scrapes = Vec::new();
-        for (number, pod) in pods.into_iter().take(self.settings.max_pods) {
-            scrapes.push(self.pod(index, number, pod));
+        // Waiting scrapes get their permits in the order of their requests, so that namespaces take turns here too.
+        let permits = Semaphore::new(self.settings.max_concurrent);
+        // Lists instead of a closure, for which the compiler cannot prove that its futures are `Send`.
+        let mut scrapes: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for (number, pod) in pods {
+            scrapes.entry(&*pod.namespace).or_default().push(self.pod(&permits, index, number, pod));
         }
-        let mut answers = stream::iter(scrapes).buffer_unordered(self.settings.max_concurrent);
+        let concurrent = self.settings.max_concurrent_per_namespace;
+        let mut answers = SelectAll::new();
+        for namespace in scrapes.into_values() {
+            answers.push(stream::iter(namespace).buffer_unordered(concurrent));
+        }
         let mut values = Vec::new();
         let all = async {
             while let Some(one) = answers.next().await {
@@ -114,26 +127,42 @@ impl Scraper {
         };
         // Answers until then are used.
         let _ = tokio::time::timeout(self.settings.limit, all).await;
-        let until = now.checked_add(self.settings.pause).ok().filter(|_| values.is_empty());
-        *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        self.schedule().end(now, self.settings.pause);
         values
     }
 
-    async fn pod(&self, index: &PodIndex<'_>, number: usize, pod: &FleetPod) -> Vec<(PodMetric, PodValue)> {
-        for port in &self.settings.ports {
-            let values = match pod.ip.and_then(|ip| address(ip, *port)) {
-                Some(url) => self.read(url).await.map_or_else(Vec::new, |metrics| metrics.values(index, number)),
-                None => continue,
-            };
-            if !values.is_empty() {
-                return values;
+    async fn pod(
+        &self,
+        permits: &Semaphore,
+        index: &PodIndex<'_>,
+        number: usize,
+        pod: &FleetPod,
+    ) -> Vec<(PodMetric, PodValue)> {
+        // The error cannot happen: the semaphore is never closed.
+        let _permit = permits.acquire().await;
+        self.schedule().pod_begins(pod);
+        let started = Instant::now();
+        let (mut values, mut result) = (Vec::new(), PodResult::Failed);
+        for url in self.settings.ports.iter().filter_map(|port| address(pod.ip?, *port)) {
+            match self.read(url).await {
+                Ok(metrics) => values = metrics.values(index, number),
+                Err(failure) => result = failure,
+            }
+            if !values.is_empty() || result == PodResult::Excessive {
+                break;
             }
         }
-        Vec::new()
+        if !values.is_empty() {
+            result = PodResult::Answered;
+        } else if started.elapsed() >= CONNECT_TIMEOUT {
+            result = PodResult::Excessive;
+        }
+        self.schedule().pod_ends(pod, result);
+        values
     }
 
-    /// None: the pod did not answer, or not completely; a partial answer may lack important values.
-    async fn read(&self, url: Uri) -> Option<ScrapedMetrics> {
+    /// Fails if the pod did not answer, or not completely; a partial answer may lack important values.
+    async fn read(&self, url: Uri) -> Result<ScrapedMetrics, PodResult> {
         let (mut lines, mut metrics) = (LineParser::default(), ScrapedMetrics::default());
         let request = HttpRequest::get(url, MAX_RESPONSE_BYTES);
         let sent = self.http.stream(&request, |status, piece| {
@@ -141,9 +170,19 @@ impl Scraper {
                 lines.read(piece, |sample| metrics.add(sample));
             }
         });
-        sent.await.ok()?;
+        sent.await.map_err(|error| match error {
+            HttpError::TooSlow { .. } | HttpError::TooLong { .. } => PodResult::Excessive,
+            _ => PodResult::Failed,
+        })?;
         let read = lines.finish(|sample| metrics.add(sample)).and_then(|()| metrics.checked());
-        read.inspect_err(|error| tracing::debug!(url = %request.url, %error, "ignored the metrics of a pod")).ok()
+        read.map_err(|error| {
+            tracing::debug!(url = %request.url, %error, "ignored the metrics of a pod");
+            PodResult::Excessive
+        })
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, ScrapeSchedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,14 @@
 //! One file for each attack.
 
+mod accelerator_claims;
 mod damaged_annotations;
+mod false_exporter;
+mod hostile_metrics;
+mod large_objects;
+mod many_models;
 mod many_objects;
 mod private_config_map;
 mod settings_namespaces;
+mod slow_registry;
+mod slow_webhook_clients;
+mod yaml_bombs;

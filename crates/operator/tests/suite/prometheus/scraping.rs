@@ -128,6 +128,24 @@ async fn failed_scrapes_pause_for_one_minute() {
     assert!(pod(&later, "one").is_some(), "{later:?}");
 }
 
+/// A tenant with many pods that do not answer does not use up the time of all scrapes.
+#[tokio::test]
+async fn silent_pods_leave_time_for_other_namespaces() {
+    let server = FakeServers::start().await;
+    serve(&server, vllm("0.5", "3", 10));
+    server.set(&format!("{SILENT}:8000"), Behaviour::Hangs);
+    let mut pods: Vec<FleetPod> = (0..1_000).map(|number| pod_at("a", &number.to_string(), SILENT)).collect();
+    pods.push(pod_at("b", "one", SERVING));
+    let inside = Inside { through: Some(server.address.to_string().parse().unwrap()) };
+    let scraping = ScrapeConfig { inside, ..ScrapeConfig::default() };
+    let settings = Settings { base_url: UNREACHABLE_PROMETHEUS.to_owned(), ..Settings::default() };
+    let client = Prometheus::new(&settings).unwrap().scraping(Some(scraping)).unwrap();
+    let models = [model_query("a", super::MODEL), model_query("b", super::MODEL)];
+    let observed = client.query(&models, &pods, Timestamp::now()).await;
+    assert!(pod(&observed[&models[1].key], "one").is_some(), "{observed:?}");
+    failure(&observed[&models[0].key]);
+}
+
 /// Whoever may write the status of a pod chooses its address.
 #[tokio::test]
 async fn local_pod_addresses_are_not_scraped() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -104,14 +105,32 @@ impl FakeRegistry {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let (state, router) = Self::routes();
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { address, state, server }
+    }
+
+    /// Starts with TLS, with this certificate and key in PEM.
+    #[allow(dead_code, reason = "only the suite hostile uses it")]
+    pub async fn start_with_tls(certificate: &str, key: &str) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let tls = RustlsConfig::from_pem(certificate.into(), key.into()).await.unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (state, router) = Self::routes();
+        let served = axum_server::from_tcp_rustls(listener, tls).unwrap().serve(router.into_make_service());
+        let server = tokio::spawn(async move { served.await.unwrap() });
+        Self { address, state, server }
+    }
+
+    fn routes() -> (Arc<Mutex<RegistryState>>, Router) {
         let state = Arc::new(Mutex::new(RegistryState {
             realm: format!("https://{TOKEN_HOST}/token"),
             store: STORE_HOST.to_owned(),
             ..RegistryState::default()
         }));
-        let router = Router::new().fallback(respond).with_state(state.clone());
-        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, state, server }
+        (state.clone(), Router::new().fallback(respond).with_state(state))
     }
 
     /// HTTP settings that lead to this registry, its token server and its store.

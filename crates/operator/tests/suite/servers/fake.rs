@@ -1,13 +1,16 @@
 //! Fake HTTP servers in the test's process. All share one address; the Host header of a request selects the server. Every
 //! request is recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use futures::{Stream, StreamExt, stream};
 use http::header::{HOST, LOCATION};
 use http::{HeaderMap, Response};
 use serde_json::{Value, json};
@@ -22,6 +25,9 @@ pub enum Behaviour {
     Override(&'static str, u16, String),
     /// Never answers.
     Hangs,
+    /// Answers every request with this text, repeated without end, with this pause between the repetitions.
+    #[allow(dead_code, reason = "only the suite hostile uses it")]
+    Endless(&'static str, Duration),
 }
 
 pub struct RecordedRequest {
@@ -33,6 +39,8 @@ pub struct RecordedRequest {
 #[derive(Default)]
 struct FakeState {
     behaviours: BTreeMap<String, Behaviour>,
+    /// Behaviour of hosts that `behaviours` does not contain.
+    others: Option<Behaviour>,
     requests: Vec<RecordedRequest>,
 }
 
@@ -75,9 +83,20 @@ impl FakeServers {
         Self { address, state, server }
     }
 
-    /// Sets the behaviour of `host`, the name of a Service with its port. Other hosts answer 404.
+    /// Sets the behaviour of `host`, the name of a Service with its port. Other hosts answer 404, unless `set_others` is called.
     pub fn set(&self, host: &str, behaviour: Behaviour) {
         self.state.lock().unwrap().behaviours.insert(host.to_owned(), behaviour);
+    }
+
+    #[allow(dead_code, reason = "only the suite hostile uses it")]
+    pub fn set_others(&self, behaviour: Behaviour) {
+        self.state.lock().unwrap().others = Some(behaviour);
+    }
+
+    /// Hosts of the requests since the last call of `take_requests`.
+    #[allow(dead_code, reason = "only the suite hostile uses it")]
+    pub fn hosts(&self) -> BTreeSet<String> {
+        self.state.lock().unwrap().requests.iter().map(|request| request.host.clone()).collect()
     }
 
     /// Takes the requests since the last call.
@@ -101,11 +120,12 @@ async fn answer(State(state): State<Arc<Mutex<FakeState>>>, request: Request) ->
         let mut state = state.lock().unwrap();
         let recorded = RecordedRequest { host: host.clone(), path: path.clone(), headers: request.headers().clone() };
         state.requests.push(recorded);
-        state.behaviours.get(&host).cloned()
+        state.behaviours.get(&host).or(state.others.as_ref()).cloned()
     };
     match behaviour {
         None => reply(404, "no such server"),
         Some(Behaviour::Hangs) => std::future::pending().await,
+        Some(Behaviour::Endless(text, pause)) => reply(200, Body::from_stream(endless(text, pause))),
         Some(Behaviour::Override(target, status, body)) if target == path => {
             let mut answer = reply(status, body);
             if (300..400).contains(&status) {
@@ -116,6 +136,13 @@ async fn answer(State(state): State<Arc<Mutex<FakeState>>>, request: Request) ->
         Some(Behaviour::Override(..)) => healthy_reply(&path, &json!([])),
         Some(Behaviour::Healthy(providers)) => healthy_reply(&path, &providers),
     }
+}
+
+fn endless(text: &'static str, pause: Duration) -> impl Stream<Item = Result<&'static str, Infallible>> {
+    stream::repeat(text).then(move |text| async move {
+        tokio::time::sleep(pause).await;
+        Ok(text)
+    })
 }
 
 fn healthy_reply(path: &str, providers: &Value) -> Response<Body> {
