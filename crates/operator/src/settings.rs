@@ -299,6 +299,15 @@ mod tests {
         assert_eq!(debounce(&["--variant-debounce", "3s"]).max_delay, Duration::from_secs(6));
     }
 
+    /// The shipped NetworkPolicy has these ports.
+    #[test]
+    fn default_addresses_have_known_ports() {
+        let settings = SettingsLine::parse_from(["run"]).settings;
+        let Addresses { health, metrics } = settings.addresses;
+        let ports = [settings.webhooks.address, health, metrics].map(|address| address.port());
+        assert_eq!(ports, [installation::WEBHOOK_PORT, installation::HEALTH_PORT, installation::METRICS_PORT]);
+    }
+
     #[test]
     fn address_requires_ip_and_port() {
         for (given, expected) in [("127.0.0.1:1", "127.0.0.1:1"), (":8080", "0.0.0.0:8080"), ("[::1]:9", "[::1]:9")] {
