@@ -39,6 +39,9 @@ pub const LEASE: &str = "steersman";
 /// label.
 pub const INSTANCE: &str = "CONTROLLER_INSTANCE";
 
+/// Last word of the user agent of requests that admission makes.
+const ADMISSION_CLIENT: &str = "admission";
+
 /// Time for reconciles in progress to finish at shutdown. Shorter than a pod's usual grace period of 30 s.
 const CONTROLLERS_STOP: Duration = Duration::from_secs(10);
 
@@ -109,7 +112,11 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let readiness = Readiness::default();
     readiness.awaits(API_SERVER);
     metrics.leads(&lease, false);
-    let (mut webhook, certificate) = webhook_server::start(settings, &server, &readiness, &metrics, &families)?;
+    // Users cause the lookups of admission. With connections of their own they do not delay the controllers.
+    let lookups = format!("{identity} {ADMISSION_CLIENT}");
+    let lookups = client::connect_named(&settings.cluster.connect_options(), &lookups).await?.counted(&metrics);
+    let (mut webhook, certificate) =
+        webhook_server::start(settings, &server, &lookups, &readiness, &metrics, &families)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
     let inside = llamastack::observe::server::http(Inside { through: settings.cluster_gateway.clone() })?;

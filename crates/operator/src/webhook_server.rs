@@ -50,10 +50,11 @@ pub enum CertificateSource {
 }
 
 /// Starts the listener if webhooks are on. Handshakes succeed once [`CertificateSource::follow`] has found a
-/// certificate.
+/// certificate. Admission looks up other objects through `lookups`.
 pub fn start(
     settings: &Settings,
     server: &Server,
+    lookups: &Server,
     readiness: &Readiness,
     metrics: &Arc<Metrics>,
     families: &FamilyMetrics,
@@ -65,7 +66,7 @@ pub fn start(
     let served = Arc::new(ServedCertificate::default());
     let routes = routes(
         convert_for_review,
-        handlers(settings, server),
+        handlers(settings, lookups),
         metrics.clone(),
         families.requests.clone(),
         leaving.clone(),
@@ -88,12 +89,12 @@ pub fn start(
 
 /// The handlers of all families. A webhook configuration may outlive its controller: it then accepts objects, with a
 /// warning.
-fn handlers(settings: &Settings, server: &Server) -> Handlers {
+fn handlers(settings: &Settings, lookups: &Server) -> Handlers {
     let running = settings.controllers();
     let validator = |family: Family| match family {
         Family::Dgdr if running.contains(&family) => dynamo::validator(admission_settings(settings)),
         Family::Llsd if running.contains(&family) => {
-            llamastack::validator(server.clone(), settings.webhooks.missing_references.into())
+            llamastack::validator(lookups.clone(), settings.webhooks.missing_references.into())
         }
         _ => unchecked(family),
     };

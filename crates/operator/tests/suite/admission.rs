@@ -7,6 +7,7 @@ mod field_managers;
 mod references;
 mod rendered;
 mod requests;
+mod service;
 mod unavailable;
 pub mod validator;
 mod versions;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use steersman::metrics::FamilyMetrics;
@@ -104,6 +106,21 @@ impl AdmissionEnv {
         run(kubectl(self.cluster(), &[arguments, &["--namespace", self.namespace.name()]].concat())).await
     }
 
+    /// Binds a new Role with these rules to the user, and waits until the API server's authorizer knows it.
+    async fn grant(&self, user: &str, rules: Value) {
+        let role: Role = object(json!({ "metadata": { "name": user }, "rules": rules }));
+        let binding: RoleBinding = object(json!({ "metadata": { "name": user },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }] }));
+        self.namespace.api::<Role>().create(&PostParams::default(), &role).await.unwrap();
+        self.namespace.api::<RoleBinding>().create(&PostParams::default(), &binding).await.unwrap();
+        let known = async || {
+            let listed = self.kubectl(&["auth", "can-i", "create", self.family.plural(), "--as", user]).await;
+            listed.is_ok().then_some(())
+        };
+        self.wait_for("the role of the user is known", known).await;
+    }
+
     /// Runs `kubectl apply` with one manifest.
     async fn apply(&self, manifest: &Value, more: &[&str]) -> CommandOutput {
         let folder = tempfile::tempdir().unwrap();
@@ -159,7 +176,7 @@ async fn response(family: Family, handlers: Handlers, route: &str, [new, old]: [
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "u", "operation": operation, "userInfo": {}, "namespace": "team-a",
+            "uid": "u", "operation": operation, "userInfo": { "username": "alice" }, "namespace": "team-a",
             "name": object["metadata"]["name"],
             "kind": { "group": group, "version": version, "kind": family.kind() },
             "resource": { "group": group, "version": version, "resource": family.plural() },
