@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controllers::{self, OperatorContext};
 use crate::metrics::FamilyMetrics;
 use crate::settings::{Settings, Switch};
+use crate::webhook_server::ListenerError;
 use crate::{crds, llamastack, variant, webhook_server};
 
 /// Lease of all controllers.
@@ -92,6 +93,8 @@ pub enum RunError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Webhook(#[from] ListenerError),
     #[error("cannot set up TLS to servers in the cluster: {0}")]
     Inside(#[from] rustls::Error),
 }

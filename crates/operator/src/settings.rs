@@ -109,6 +109,11 @@ pub struct WebhookArgs {
     /// certificate and sets no CA bundle
     #[arg(long = "webhook-certificate-directory", value_name = "FOLDER")]
     pub certificate_directory: Option<PathBuf>,
+    /// PEM file with the CA certificates of clients that may send admission reviews. Clients without a certificate of such a CA
+    /// are rejected, so give every API server one (docs/admission.md). The file is read again when it changes. Default:
+    /// everybody who reaches the port
+    #[arg(long = "webhook-client-ca", value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
     /// Validity of certificates that Steersman generates, such as 90d or 12h. A certificate is replaced when a third of it is
     /// left
     #[arg(long = "webhook-certificate-validity", alias = "webhook-certificate-life", value_name = "TIME",

@@ -1,6 +1,7 @@
 //! Admission webhooks: the handlers alone, the rendered configurations, and kubectl on a real API server that calls the
 //! operator's process.
 
+mod client_ca;
 mod command;
 mod examples;
 mod field_managers;
