@@ -56,7 +56,7 @@ pub struct ClientCa {
 
 #[derive(Clone, Debug)]
 struct LoadedCa {
-    text: Vec<u8>,
+    pem: Vec<u8>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
@@ -84,7 +84,7 @@ impl ClientCa {
             match read {
                 Ok(loaded) => {
                     logged.clear();
-                    if loaded.text != self.current().text {
+                    if loaded.pem != self.current().pem {
                         *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
                         tracing::info!(file = %self.path.display(), "loaded the changed CA of webhook clients");
                     }
@@ -105,15 +105,15 @@ impl ClientCa {
 
 fn read(path: &Path) -> Result<LoadedCa, ClientCaError> {
     let path = || path.to_owned();
-    let text = std::fs::read(path()).map_err(|cause| ClientCaError::Unreadable { path: path(), cause })?;
+    let pem = std::fs::read(path()).map_err(|cause| ClientCaError::Unreadable { path: path(), cause })?;
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&text) {
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
         let certificate = certificate.map_err(|cause| ClientCaError::NotPem { path: path(), cause })?;
         roots.add(certificate).map_err(|cause| ClientCaError::NotACa { path: path(), cause })?;
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()));
     let verifier = verifier.build().map_err(|cause| ClientCaError::Empty { path: path(), cause })?;
-    Ok(LoadedCa { text, verifier })
+    Ok(LoadedCa { pem, verifier })
 }
 
 #[cfg(test)]
