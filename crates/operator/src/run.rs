@@ -1,7 +1,7 @@
 //! Runs `steersman run`, from the installation of signal handlers until the servers have stopped.
 //!
-//! Start order: signals, log, crypto provider, client, webhook, servers, Lease, controllers. Stop order: controllers, Lease,
-//! servers, and the webhook last.
+//! Start order: signals, log, limit of open files, crypto provider, client, webhook, servers, Lease, controllers. Stop order:
+//! controllers, Lease, servers, and the webhook last.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,6 +16,7 @@ use steersman_runtime::client::{self, CallError, ConnectError, Server};
 use steersman_runtime::controller::ControllerContext;
 use steersman_runtime::http::Inside;
 use steersman_runtime::leader::{Election, Fence, LeaseThread};
+use steersman_runtime::open_files;
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::serve::allowed_tokens::ReviewValidity;
 use steersman_runtime::serve::health::{self, Readiness};
@@ -40,8 +41,8 @@ pub const LEASE: &str = "steersman";
 /// label.
 pub const INSTANCE: &str = "CONTROLLER_INSTANCE";
 
-/// Last word of the user agent of requests that admission makes.
-const ADMISSION_CLIENT: &str = "admission";
+/// Last word of the user agent of admission's lookups.
+const LOOKUPS: &str = "lookups";
 
 /// Time for reconciles in progress to finish at shutdown. Shorter than a pod's usual grace period of 30 s.
 const CONTROLLERS_STOP: Duration = Duration::from_secs(10);
@@ -106,6 +107,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let identity = settings.identity();
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity, namespace = settings.namespace, "starting");
+    open_files::raise_limit();
     let controllers = settings.controllers();
     let instance = std::env::var(INSTANCE).ok();
     let lease = lease(&controllers, instance.as_deref());
@@ -116,7 +118,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     readiness.awaits(API_SERVER);
     metrics.leads(&lease, false);
     // Users cause the lookups of admission. With connections of their own they do not delay the controllers.
-    let lookups = format!("{identity} {ADMISSION_CLIENT}");
+    let lookups = format!("{identity} {LOOKUPS}");
     let lookups = client::connect_named(&settings.cluster.connect_options(), &lookups).await?.counted(&metrics);
     let (mut webhook, certificate) =
         webhook_server::start(settings, &server, &lookups, &readiness, &metrics, &families)?;

@@ -35,6 +35,9 @@ use crate::command::{CommandOutput, kubectl, output_of, run, steersman_as_admin}
 use crate::process::operator::OperatorProcess;
 use crate::schemas::api_resource;
 
+/// Name of the operator.
+const IDENTITY: &str = "admission";
+
 /// An operator whose webhooks the API server calls for objects of one family, and a namespace to write objects to.
 struct AdmissionEnv {
     family: Family,
@@ -63,7 +66,7 @@ impl AdmissionEnv {
         let (url, name) = (webhook.forwarder.url(), family.short_name());
         steersman(webhook.cluster, &["crds", "--apply", name, "--webhook-url", &url]).await.ok();
         steersman(webhook.cluster, &["webhooks", "--apply", name, "--webhook-url", &url]).await.ok();
-        let operator = webhook.start("admission", more).await;
+        let operator = webhook.start(IDENTITY, more).await;
         operator.until_answer("/readyz", 200).await;
         let namespace = webhook.cluster.namespace(prefix).await.unwrap();
         Some(Self { family, namespace, operator, webhook })
@@ -115,11 +118,9 @@ impl AdmissionEnv {
             "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }] }));
         self.namespace.api::<Role>().create(&PostParams::default(), &role).await.unwrap();
         self.namespace.api::<RoleBinding>().create(&PostParams::default(), &binding).await.unwrap();
-        let known = async || {
-            let listed = self.kubectl(&["auth", "can-i", "create", self.family.plural(), "--as", user]).await;
-            listed.is_ok().then_some(())
-        };
-        self.wait_for("the role of the user is known", known).await;
+        let client = self.cluster().user(user).await.unwrap();
+        let (group, plural) = (self.family.group(), self.family.plural());
+        wait::until_allowed(&client, "create", group, plural, Some(self.namespace.name())).await.unwrap();
     }
 
     /// Runs `kubectl apply` with one manifest.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use steersman_testkit::audit::AuditedWrite;
 use steersman_testkit::{object, wait};
 
-use super::{AdmissionEnv, manifest};
+use super::{AdmissionEnv, IDENTITY, manifest};
 
 fn with_secret(name: &str, key: &str) -> Value {
     let inference = json!({ "provider": "vllm", "endpoint": "http://v", "apiKey": { "name": name, "key": key } });
@@ -134,19 +134,17 @@ async fn lookups_use_a_client_of_their_own() {
     let Some(env) = AdmissionEnv::start("lookups", &[]).await else { return };
     create_secret(&env, "creds").await;
     env.apply(&with_secret("creds", "token"), &[]).await.ok();
-    let reviews = async || {
-        let writes = env.cluster().audited_writes().unwrap();
-        let of_operator =
-            |write: &AuditedWrite| write.user.username.starts_with("system:serviceaccount:steersman-system:");
-        let reviews: Vec<String> = writes
-            .into_iter()
-            .filter(|write| write.uri.contains("/subjectaccessreviews") && of_operator(write))
-            .map(|write| write.user_agent)
-            .collect();
-        (!reviews.is_empty()).then_some(reviews)
+    // Other tests have operators of other names, which review scrapes.
+    let is_lookup = |write: &AuditedWrite| {
+        write.uri.contains("/subjectaccessreviews") && write.user_agent.contains(&format!(" {IDENTITY}"))
     };
-    let agents = wait::eventually("the audit log has the reviews", reviews).await.unwrap();
-    assert!(agents.iter().all(|agent| agent.ends_with(" admission")), "{agents:?}");
+    let agents = async || {
+        let writes = env.cluster().audited_writes().unwrap();
+        let agents: Vec<String> = writes.into_iter().filter(is_lookup).map(|write| write.user_agent).collect();
+        (!agents.is_empty()).then_some(agents)
+    };
+    let agents = wait::eventually("the audit log has the reviews", agents).await.unwrap();
+    assert!(agents.iter().all(|agent| agent.ends_with(&format!(" {IDENTITY} lookups"))), "{agents:?}");
 }
 
 /// A user who may only write objects in this namespace must not learn which ConfigMaps other namespaces have.
