@@ -1,10 +1,22 @@
 //! The namespace, names and image under which the operator is installed.
 
+use std::collections::BTreeMap;
+
 /// Namespace of the shipped manifests.
 pub const NAMESPACE: &str = "steersman-system";
 
 /// Name of the operator's own objects.
 pub const NAME: &str = "steersman";
+
+/// Labels of the operator's own objects and pods.
+pub fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("app.kubernetes.io/name".to_owned(), NAME.to_owned())])
+}
+
+/// Default ports of the operator's servers.
+pub const WEBHOOK_PORT: u16 = 9443;
+pub const HEALTH_PORT: u16 = 8081;
+pub const METRICS_PORT: u16 = 8080;
 
 /// Facts about the running operator that all controllers use.
 #[derive(Clone, Debug, PartialEq, Eq)]

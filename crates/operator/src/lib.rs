@@ -12,6 +12,7 @@ pub mod installation;
 pub mod llamastack;
 pub mod manifests;
 pub mod metrics;
+pub mod network_policy;
 pub mod offline;
 pub mod overrides;
 mod pods;

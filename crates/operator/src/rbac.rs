@@ -1,7 +1,5 @@
 //! Collects the RBAC rules, which are defined next to the code that needs them, and renders them as `deploy/rbac.yaml`.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::Resource;
@@ -10,7 +8,7 @@ use steersman_plan::preflight::{Reach, Right};
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::serve::scrape;
 
-use crate::installation::{NAME, NAMESPACE};
+use crate::installation::{NAME, NAMESPACE, labels};
 use crate::{certs, controllers, crds, preflight, relay, run, webhooks};
 
 const HEADER: &str = "\
@@ -139,7 +137,7 @@ fn metadata(name: &str, namespace: Option<&str>) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: namespace.map(str::to_owned),
-        labels: Some(BTreeMap::from([("app.kubernetes.io/name".to_owned(), NAME.to_owned())])),
+        labels: Some(labels()),
         ..ObjectMeta::default()
     }
 }

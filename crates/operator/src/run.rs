@@ -1,7 +1,7 @@
 //! Runs `steersman run`, from the installation of signal handlers until the servers have stopped.
 //!
-//! Start order: signals, log, crypto provider, client, webhook, servers, Lease, controllers. Stop order: controllers, Lease,
-//! servers, and the webhook last.
+//! Start order: signals, log, limit of open files, crypto provider, client, webhook, servers, Lease, controllers. Stop order:
+//! controllers, Lease, servers, and the webhook last.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,6 +16,7 @@ use steersman_runtime::client::{self, CallError, ConnectError, Server};
 use steersman_runtime::controller::ControllerContext;
 use steersman_runtime::http::Inside;
 use steersman_runtime::leader::{Election, Fence, LeaseThread};
+use steersman_runtime::open_files;
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::serve::allowed_tokens::ReviewValidity;
 use steersman_runtime::serve::health::{self, Readiness};
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controllers::{self, OperatorContext};
 use crate::metrics::FamilyMetrics;
 use crate::settings::{Settings, Switch};
+use crate::webhook_server::ListenerError;
 use crate::{crds, llamastack, variant, webhook_server};
 
 /// Lease of all controllers.
@@ -38,6 +40,9 @@ pub const LEASE: &str = "steersman";
 /// Environment variable that names this operator among several for VariantAutoscalings; each reconciles the objects with its
 /// label.
 pub const INSTANCE: &str = "CONTROLLER_INSTANCE";
+
+/// Last word of the user agent of admission's lookups.
+const LOOKUPS: &str = "lookups";
 
 /// Time for reconciles in progress to finish at shutdown. Shorter than a pod's usual grace period of 30 s.
 const CONTROLLERS_STOP: Duration = Duration::from_secs(10);
@@ -89,6 +94,8 @@ pub enum RunError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Webhook(#[from] ListenerError),
     #[error("cannot set up TLS to servers in the cluster: {0}")]
     Inside(#[from] rustls::Error),
 }
@@ -100,6 +107,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let identity = settings.identity();
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity, namespace = settings.namespace, "starting");
+    open_files::raise_limit();
     let controllers = settings.controllers();
     let instance = std::env::var(INSTANCE).ok();
     let lease = lease(&controllers, instance.as_deref());
@@ -109,7 +117,11 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let readiness = Readiness::default();
     readiness.awaits(API_SERVER);
     metrics.leads(&lease, false);
-    let (mut webhook, certificate) = webhook_server::start(settings, &server, &readiness, &metrics, &families)?;
+    // Users cause the lookups of admission. With connections of their own they do not delay the controllers.
+    let lookups = format!("{identity} {LOOKUPS}");
+    let lookups = client::connect_named(&settings.cluster.connect_options(), &lookups).await?.counted(&metrics);
+    let (mut webhook, certificate) =
+        webhook_server::start(settings, &server, &lookups, &readiness, &metrics, &families)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
     let inside = Inside { through: settings.cluster_gateway.clone() };

@@ -109,6 +109,11 @@ pub struct WebhookArgs {
     /// certificate and sets no CA bundle
     #[arg(long = "webhook-certificate-directory", value_name = "FOLDER")]
     pub certificate_directory: Option<PathBuf>,
+    /// PEM file with the CA certificates of clients that may send admission reviews. Clients without a certificate of such a CA
+    /// are rejected, so give every API server one (docs/admission.md). The file is read again when it changes. Default:
+    /// everybody who reaches the port
+    #[arg(long = "webhook-client-ca", value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
     /// Validity of certificates that Steersman generates, such as 90d or 12h. A certificate is replaced when a third of it is
     /// left
     #[arg(long = "webhook-certificate-validity", alias = "webhook-certificate-life", value_name = "TIME",
@@ -297,6 +302,15 @@ mod tests {
         let debounce = |flags: &[&str]| SettingsLine::parse_from([&["run"], flags].concat()).settings.fleet_debounce();
         assert_eq!(debounce(&[]), DebounceConfig::default());
         assert_eq!(debounce(&["--variant-debounce", "3s"]).max_delay, Duration::from_secs(6));
+    }
+
+    /// The shipped NetworkPolicy has these ports.
+    #[test]
+    fn default_addresses_have_known_ports() {
+        let settings = SettingsLine::parse_from(["run"]).settings;
+        let Addresses { health, metrics } = settings.addresses;
+        let ports = [settings.webhooks.address, health, metrics].map(|address| address.port());
+        assert_eq!(ports, [installation::WEBHOOK_PORT, installation::HEALTH_PORT, installation::METRICS_PORT]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
 use steersman_runtime::client::Server;
 use steersman_runtime::leader::Fence;
 use steersman_runtime::serve::health::Readiness;
-use steersman_runtime::serve::{self, ServeError, Serving, Transport};
+use steersman_runtime::serve::{self, ClientCertificates, ServeError, Serving, Transport};
 use steersman_runtime::telemetry::metrics::Metrics;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ use crate::certs::{CERTIFICATE, Certificates, directory};
 use crate::metrics::FamilyMetrics;
 use crate::settings::{Settings, Switch};
 use crate::webhooks::admission::{Handler, Handlers, Response, handler};
+use crate::webhooks::client_ca::{ClientCa, ClientCaError};
 use crate::webhooks::endpoint::Reach;
 use crate::webhooks::{dynamo, llamastack, routes};
 
@@ -36,7 +37,17 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Listener {
     /// None if webhooks are off.
     serving: Option<Serving>,
+    client_ca: Option<Arc<ClientCa>>,
     leaving: CancellationToken,
+}
+
+/// Causes of a listener that does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenerError {
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    ClientCa(#[from] ClientCaError),
 }
 
 #[derive(Clone)]
@@ -50,27 +61,33 @@ pub enum CertificateSource {
 }
 
 /// Starts the listener if webhooks are on. Handshakes succeed once [`CertificateSource::follow`] has found a
-/// certificate.
+/// certificate. Admission looks up other objects through `lookups`.
 pub fn start(
     settings: &Settings,
     server: &Server,
+    lookups: &Server,
     readiness: &Readiness,
     metrics: &Arc<Metrics>,
     families: &FamilyMetrics,
-) -> Result<(Listener, CertificateSource), ServeError> {
+) -> Result<(Listener, CertificateSource), ListenerError> {
     let (args, leaving) = (&settings.webhooks, CancellationToken::new());
     if args.serve == Switch::Off {
-        return Ok((Listener { serving: None, leaving }, CertificateSource::Off));
+        return Ok((Listener { serving: None, client_ca: None, leaving }, CertificateSource::Off));
     }
     let served = Arc::new(ServedCertificate::default());
+    let client_ca = args.client_ca.as_deref().map(ClientCa::load).transpose()?.map(Arc::new);
+    let of_clients = match client_ca {
+        Some(_) => ClientCertificates::Requested,
+        None => ClientCertificates::NotRequested,
+    };
     let routes = routes(
         convert_for_review,
-        handlers(settings, server),
+        Handlers { client_ca: client_ca.clone(), ..handlers(settings, lookups) },
         metrics.clone(),
         families.requests.clone(),
         leaving.clone(),
     );
-    let serving = serve::start("webhook", args.address, Transport::Resolved(served.clone()), routes)?;
+    let serving = serve::start("webhook", args.address, Transport::Resolved(served.clone(), of_clients), routes)?;
     let source = match &args.certificate_directory {
         Some(folder) => {
             readiness.awaits(CERTIFICATE);
@@ -83,17 +100,17 @@ pub fn start(
             CertificateSource::Managed(Certificates::new(server.clone(), reach, timing, served, readiness.clone()))
         }
     };
-    Ok((Listener { serving: Some(serving), leaving }, source))
+    Ok((Listener { serving: Some(serving), client_ca, leaving }, source))
 }
 
 /// The handlers of all families. A webhook configuration may outlive its controller: it then accepts objects, with a
 /// warning.
-fn handlers(settings: &Settings, server: &Server) -> Handlers {
+fn handlers(settings: &Settings, lookups: &Server) -> Handlers {
     let running = settings.controllers();
     let validator = |family: Family| match family {
         Family::Dgdr if running.contains(&family) => dynamo::validator(admission_settings(settings)),
         Family::Llsd if running.contains(&family) => {
-            llamastack::validator(server.clone(), settings.webhooks.missing_references.into())
+            llamastack::validator(lookups.clone(), settings.webhooks.missing_references.into())
         }
         _ => unchecked(family),
     };
@@ -102,7 +119,7 @@ fn handlers(settings: &Settings, server: &Server) -> Handlers {
         false => unchecked(Family::Dgdr),
     };
     let validate = Family::ALL.map(|family| (family, validator(family)));
-    Handlers { validate: validate.into(), mutate: [(Family::Dgdr, defaults)].into() }
+    Handlers { validate: validate.into(), mutate: [(Family::Dgdr, defaults)].into(), client_ca: None }
 }
 
 fn admission_settings(settings: &Settings) -> dynamo::AdmissionSettings {
@@ -141,11 +158,13 @@ impl CertificateSource {
 }
 
 impl Listener {
-    /// Waits for an end of the listener that [`Self::stop`] did not cause.
+    /// Keeps the CA of the clients up to date until the listener ends, which it does not do by itself.
     pub async fn ended(&mut self) -> ServeError {
-        match &mut self.serving {
-            Some(serving) => serving.ended().await,
-            None => std::future::pending().await,
+        let Some(serving) = &mut self.serving else { return std::future::pending().await };
+        let Some(client_ca) = &self.client_ca else { return serving.ended().await };
+        tokio::select! {
+            ended = serving.ended() => ended,
+            never = client_ca.follow() => match never {},
         }
     }
 

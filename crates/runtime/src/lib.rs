@@ -8,6 +8,7 @@ pub mod controller;
 pub mod cpu_bound;
 pub mod http;
 pub mod leader;
+pub mod open_files;
 mod proxy;
 pub mod rbac;
 pub mod resource;

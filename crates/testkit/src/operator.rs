@@ -73,7 +73,8 @@ pub struct OperatorCommand {
 }
 
 impl OperatorCommand {
-    /// `identity` is the name of the operator's pod. The user agent of every call of the operator ends with it.
+    /// `identity` is the name of the operator's pod. The user agent of every call of the operator ends with it, except of
+    /// admission's lookups.
     pub fn new(program: &Path, kubeconfig: &Path, identity: &str) -> Self {
         Self {
             program: program.to_owned(),

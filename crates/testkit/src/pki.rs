@@ -38,6 +38,8 @@ impl Authority {
         // The API server calls etcd and aggregated APIs as this client. It has no authority of its own, so an aggregated
         // API has to check the name.
         authority.store("front-proxy", &authority.client("front-proxy-client", None)?)?;
+        // The API server calls admission webhooks as this client.
+        authority.store("webhook-client", &authority.client("api-server", None)?)?;
         let accounts = KeyPair::generate()?;
         write(folder, "service-accounts-key.pem", &accounts.serialize_pem())?;
         write(folder, "service-accounts.pem", &accounts.public_key_pem())?;

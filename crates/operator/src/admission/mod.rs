@@ -154,7 +154,7 @@ impl WebhookConfiguration {
         json!({
             "apiVersion": API_VERSION,
             "kind": self.kind(),
-            "metadata": { "name": self.name(), "labels": { "app.kubernetes.io/name": installation::NAME } },
+            "metadata": { "name": self.name(), "labels": installation::labels() },
             "webhooks": [webhook],
         })
     }

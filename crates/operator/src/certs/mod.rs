@@ -15,7 +15,6 @@ mod rotate;
 pub mod served;
 pub mod state;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -196,7 +195,7 @@ impl CertificatesInner {
 }
 
 fn new_secret(state: &CertificateState) -> Secret {
-    let labels = BTreeMap::from([("app.kubernetes.io/name".to_owned(), installation::NAME.to_owned())]);
+    let labels = installation::labels();
     let metadata = ObjectMeta { name: Some(SECRET.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
     let mut secret = Secret { metadata, type_: Some("kubernetes.io/tls".to_owned()), ..Secret::default() };
     state.write(&mut secret);

@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 use steersman_api::Family;
 use steersman_runtime::cpu_bound;
 
+use super::client_ca::ClientCa;
+
 const KIND: &str = "AdmissionReview";
 const VERSION: &str = "admission.k8s.io/v1";
 
@@ -86,6 +88,8 @@ where
 pub struct Handlers {
     pub validate: BTreeMap<Family, Handler>,
     pub mutate: BTreeMap<Family, Handler>,
+    /// CA of the clients that may send reviews. None: everybody may.
+    pub client_ca: Option<Arc<ClientCa>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Reads the objects of an admission request in the storage version, and renders refusals as API servers do for schema
 //! errors.
 
+use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::api::DynamicObject;
 use kube::core::Status;
 use kube::core::admission::{AdmissionRequest, Operation};
@@ -25,6 +26,8 @@ pub struct AdmissionCase {
     pub new: Value,
     pub old: Option<Value>,
     pub namespace: String,
+    /// The user who sent the request to the API server.
+    pub requester: UserInfo,
     /// Names of fields in the version that the user wrote.
     names: FieldNames,
 }
@@ -39,7 +42,8 @@ impl AdmissionCase {
         let (new, old) = (stored(family, object)?, request.old_object.map(|old| stored(family, old)).transpose()?);
         let namespace = request.namespace.unwrap_or_default();
         let version = request.request_kind.unwrap_or(request.kind).version;
-        Ok(Some(Self { family, new, old, namespace, names: field_names(family, &version) }))
+        let (requester, names) = (request.user_info, field_names(family, &version));
+        Ok(Some(Self { family, new, old, namespace, requester, names }))
     }
 
     /// The response. A refusal has no warnings: they are about the object as it would be stored.
@@ -139,6 +143,7 @@ mod tests {
             new: Value::Null,
             old: None,
             namespace: String::new(),
+            requester: UserInfo::default(),
             names: field_names(Family::Llsd, "v1alpha2"),
         }
     }

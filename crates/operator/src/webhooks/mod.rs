@@ -1,13 +1,14 @@
 //! Serves the conversion and admission webhooks.
 //!
 //! Every review is answered with HTTP 200, even one that cannot be read, is too large or makes a handler panic: any other
-//! status would hide the reason from the user. Memory is bounded: bodies count against a budget, and few reviews are
+//! status would hide the reason from the user. Only a client that may not send reviews gets 403, with the reason as text. Memory is bounded: bodies count against a budget, and few reviews are
 //! processed at a time.
 
 pub mod admission;
 mod body;
 mod budget;
 pub mod case;
+pub mod client_ca;
 pub mod conversion;
 pub mod dynamo;
 pub mod endpoint;
@@ -163,6 +164,12 @@ async fn admit(
     let began = Instant::now();
     let family: Option<Family> = name.parse().ok();
     let label = route.label(family);
+    if let Some(Err(refusal)) = context.handlers.client_ca.as_ref().map(|ca| ca.check(&request)) {
+        let message = refusal.to_string();
+        tracing::warn!(webhook = label, message, "refused a client");
+        context.metrics.reviewed(label, ReviewOutcome::Failed.word(), began.elapsed());
+        return (StatusCode::FORBIDDEN, format!("{message}\n")).into_response();
+    }
     let (outcome, text) = review_admission(&context, route, family, label, request).await;
     context.respond(label, outcome, began, text)
 }

@@ -1,12 +1,14 @@
 //! Admission webhooks: the handlers alone, the rendered configurations, and kubectl on a real API server that calls the
 //! operator's process.
 
+mod client_ca;
 mod command;
 mod examples;
 mod field_managers;
 mod references;
 mod rendered;
 mod requests;
+mod service;
 mod unavailable;
 pub mod validator;
 mod versions;
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use steersman::metrics::FamilyMetrics;
@@ -31,6 +34,9 @@ use crate::certs::WebhookEnv;
 use crate::command::{CommandOutput, kubectl, output_of, run, steersman_as_admin};
 use crate::process::operator::OperatorProcess;
 use crate::schemas::api_resource;
+
+/// Name of the operator.
+const IDENTITY: &str = "admission";
 
 /// An operator whose webhooks the API server calls for objects of one family, and a namespace to write objects to.
 struct AdmissionEnv {
@@ -60,7 +66,7 @@ impl AdmissionEnv {
         let (url, name) = (webhook.forwarder.url(), family.short_name());
         steersman(webhook.cluster, &["crds", "--apply", name, "--webhook-url", &url]).await.ok();
         steersman(webhook.cluster, &["webhooks", "--apply", name, "--webhook-url", &url]).await.ok();
-        let operator = webhook.start("admission", more).await;
+        let operator = webhook.start(IDENTITY, more).await;
         operator.until_answer("/readyz", 200).await;
         let namespace = webhook.cluster.namespace(prefix).await.unwrap();
         Some(Self { family, namespace, operator, webhook })
@@ -102,6 +108,19 @@ impl AdmissionEnv {
 
     async fn kubectl(&self, arguments: &[&str]) -> CommandOutput {
         run(kubectl(self.cluster(), &[arguments, &["--namespace", self.namespace.name()]].concat())).await
+    }
+
+    /// Binds a new Role with these rules to the user, and waits until the API server's authorizer knows it.
+    async fn grant(&self, user: &str, rules: Value) {
+        let role: Role = object(json!({ "metadata": { "name": user }, "rules": rules }));
+        let binding: RoleBinding = object(json!({ "metadata": { "name": user },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }] }));
+        self.namespace.api::<Role>().create(&PostParams::default(), &role).await.unwrap();
+        self.namespace.api::<RoleBinding>().create(&PostParams::default(), &binding).await.unwrap();
+        let client = self.cluster().user(user).await.unwrap();
+        let (group, plural) = (self.family.group(), self.family.plural());
+        wait::until_allowed(&client, "create", group, plural, Some(self.namespace.name())).await.unwrap();
     }
 
     /// Runs `kubectl apply` with one manifest.
@@ -159,7 +178,7 @@ async fn response(family: Family, handlers: Handlers, route: &str, [new, old]: [
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "u", "operation": operation, "userInfo": {}, "namespace": "team-a",
+            "uid": "u", "operation": operation, "userInfo": { "username": "alice" }, "namespace": "team-a",
             "name": object["metadata"]["name"],
             "kind": { "group": group, "version": version, "kind": family.kind() },
             "resource": { "group": group, "version": version, "resource": family.plural() },

@@ -62,8 +62,12 @@ impl WebhookEnv {
 
     /// Starts an operator with webhooks that the API server reaches through the forwarder.
     pub async fn start(&self, identity: &str, more: &[&str]) -> OperatorProcess {
-        let url = self.forwarder.url();
-        let flags = ["--webhooks", "on", "--webhook-address", "127.0.0.1:0", "--webhook-url", &url];
+        self.start_behind_service(identity, &[&["--webhook-url", &self.forwarder.url()], more].concat()).await
+    }
+
+    /// Starts an operator with webhooks at the forwarder that knows only the name of its Service.
+    pub async fn start_behind_service(&self, identity: &str, more: &[&str]) -> OperatorProcess {
+        let flags = ["--webhooks", "on", "--webhook-address", "127.0.0.1:0"];
         let operator = self.installation.start(identity, &[&flags, more].concat()).await;
         self.route_to(&operator).await;
         operator
@@ -98,6 +102,11 @@ impl WebhookEnv {
 
     async fn secret(&self) -> SecretData {
         self.wait_for_secret("holds data", |_| true).await
+    }
+
+    /// The CA certificates of the operator.
+    pub async fn ca_bundle(&self) -> ByteString {
+        self.secret().await["ca.crt"].clone()
     }
 
     /// The data of the Secret now, and a watch of all later versions.

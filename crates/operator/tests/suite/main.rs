@@ -18,6 +18,7 @@ mod invalid_objects;
 mod isolation;
 mod leader;
 mod llamastack;
+mod network_policy;
 mod offline;
 mod overrides;
 mod preflight;

@@ -88,6 +88,22 @@ async fn servers_answer_only_their_own_paths() {
     operator.assert_log_is_json();
 }
 
+/// Container runtimes start programs with a soft limit of 1,024 files, fewer than the connections of one server.
+#[tokio::test]
+async fn operator_raises_its_limit_of_open_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("limited");
+    let script = format!("#!/bin/sh\nulimit -Sn 512\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_steersman"));
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let operator = OperatorProcess::without_api_server_as(&program, "https://127.0.0.1:1", &[]);
+    operator.wait_for_log("listening").await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", operator.id())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let [soft, hard] = files.split_whitespace().take(2).collect::<Vec<_>>()[..] else { panic!("{limits}") };
+    assert!(soft == hard && soft != "512", "{limits}");
+}
+
 #[tokio::test]
 async fn metrics_off_loopback_need_authorization() {
     let Some(exclusive) = exclusive_cluster(Flavour::Bare).await else { return };

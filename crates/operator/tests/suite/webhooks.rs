@@ -3,6 +3,7 @@
 mod admission;
 mod bodies;
 mod conversion;
+mod slow_clients;
 
 use std::sync::Arc;
 

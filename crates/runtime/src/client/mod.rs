@@ -1,5 +1,6 @@
 //! A client of the API server whose every call ends in bounded time, and whose errors are one plain sentence each.
 
+mod access;
 mod requests;
 
 use std::error::Error;
@@ -17,6 +18,8 @@ use kube::{Client, Config};
 
 use crate::proxy;
 use crate::telemetry::metrics::Metrics;
+
+pub use access::is_allowed;
 
 /// A server that runs accepts connections at once; a longer wait would only hide a wrong address.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -200,6 +203,12 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 /// Sets up a client; nothing is sent yet.
 pub async fn connect(options: &ConnectOptions) -> Result<Server, ConnectError> {
     connect_with(options, options.request_timeout, AGENT).await
+}
+
+/// Sets up a client with connections of its own, so that its requests do not wait for those of other clients. `name` goes into
+/// the user agent.
+pub async fn connect_named(options: &ConnectOptions, name: &str) -> Result<Server, ConnectError> {
+    connect_with(options, options.request_timeout, &format!("{AGENT} {name}")).await
 }
 
 /// Sets up a client for watches, which may be silent for as long as nothing changes. `identity` goes into the user

@@ -23,6 +23,8 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tower::Service;
 
+use super::client_certificates::{CertifiedStream, UncheckedCertificates};
+
 /// Limits of the connections of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
@@ -129,6 +131,7 @@ impl<A, S> Accept<TcpStream, S> for LimitedAcceptor<A>
 where
     A: Accept<TcpStream, S>,
     A::Future: Send + 'static,
+    A::Stream: CertifiedStream,
 {
     type Stream = LimitedStream<A::Stream>;
     type Service = PeerService<A::Service>;
@@ -145,18 +148,20 @@ where
                 () = evicted => return Err(evicted_error()),
             };
             let peer = Peer { address: slot.connection.address };
-            let service = PeerService { inner: service, peer, connection: slot.connection.clone() };
+            let certificates = stream.client_certificates();
+            let service = PeerService { inner: service, peer, certificates, connection: slot.connection.clone() };
             Ok((LimitedStream::new(stream, slot, limits), service))
         }
         .boxed()
     }
 }
 
-/// Adds the [`Peer`] to each request, and records whether a request is being processed.
+/// Adds the [`Peer`] and its certificates to each request, and records whether a request is being processed.
 #[derive(Clone)]
 pub(super) struct PeerService<S> {
     inner: S,
     peer: Peer,
+    certificates: Option<UncheckedCertificates>,
     connection: Arc<Connection>,
 }
 
@@ -175,6 +180,9 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
+        if let Some(certificates) = self.certificates.clone() {
+            request.extensions_mut().insert(certificates);
+        }
         self.connection.is_busy.store(true, Ordering::Relaxed);
         let (response, connection) = (self.inner.call(request), self.connection.clone());
         async move {

@@ -2,6 +2,7 @@
 //! of each request.
 
 pub mod allowed_tokens;
+mod client_certificates;
 mod connections;
 pub mod health;
 pub mod scrape;
@@ -21,8 +22,10 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::ResolvesServerCert;
 use tokio::task::JoinHandle;
 
+use client_certificates::AnyIssuer;
 use connections::{ConnectionLimits, LimitedAcceptor};
 
+pub use client_certificates::{ClientCertificates, UncheckedCertificates};
 pub use connections::Peer;
 
 /// Most connections of a server. One API server has at most 600 requests in flight by default.
@@ -66,7 +69,7 @@ pub enum Transport {
     /// TLS with a certificate that clients cannot verify. Protects against eavesdropping, not against an impostor.
     SelfSigned,
     /// TLS with the certificate that the resolver returns at each handshake, for clients that reuse connections.
-    Resolved(Arc<dyn ResolvesServerCert>),
+    Resolved(Arc<dyn ResolvesServerCert>, ClientCertificates),
 }
 
 /// Listens and serves. `what` names the server in messages, the log and its flag.
@@ -76,7 +79,7 @@ pub fn start(
     transport: Transport,
     routes: Router,
 ) -> Result<Serving, ServeError> {
-    let idle = if matches!(transport, Transport::Resolved(_)) { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
+    let idle = if matches!(transport, Transport::Resolved(..)) { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
     let limits =
         ConnectionLimits { connections: MAX_CONNECTIONS, head: HEAD_TIMEOUT, idle, response: RESPONSE_TIMEOUT };
     start_with(what, address, transport, routes, limits)
@@ -106,7 +109,7 @@ fn start_with(
     let config = match transport {
         Transport::Plain => None,
         Transport::SelfSigned => Some(self_signed().map_err(|cause| ServeError::NoCertificate { what, cause })?),
-        Transport::Resolved(certificates) => Some(with(certificates)),
+        Transport::Resolved(certificates, of_clients) => Some(resolved(certificates, of_clients)),
     };
     let tls = config.is_some();
     let task = match config {
@@ -144,8 +147,13 @@ impl Serving {
     }
 }
 
-fn with(certificates: Arc<dyn ResolvesServerCert>) -> Arc<ServerConfig> {
-    let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(certificates);
+fn resolved(certificates: Arc<dyn ResolvesServerCert>, of_clients: ClientCertificates) -> Arc<ServerConfig> {
+    let config = ServerConfig::builder();
+    let config = match of_clients {
+        ClientCertificates::NotRequested => config.with_no_client_auth(),
+        ClientCertificates::Requested => config.with_client_cert_verifier(Arc::new(AnyIssuer::default())),
+    };
+    let mut config = config.with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(config)
 }

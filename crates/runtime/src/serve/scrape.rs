@@ -14,12 +14,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::stream;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReviewSpec};
 use kube::api::{Api, PostParams};
 use tokio::sync::Semaphore;
 
 use super::allowed_tokens::{AllowedTokens, ReviewValidity, TokenHash};
-use crate::client::{CallError, Server};
+use crate::client::{CallError, Server, is_allowed};
 use crate::rbac::Rule;
 use crate::telemetry::metrics::{self, Metrics};
 
@@ -160,7 +160,7 @@ impl TokenReviewer {
     async fn review(&self, token: &str) -> Result<(), ScrapeRefusal> {
         let user = authenticated(&self.server, token).await?.ok_or(ScrapeRefusal::NoToken)?;
         let name = user.username.clone().unwrap_or_default();
-        if allowed(&self.server, user).await? { Ok(()) } else { Err(ScrapeRefusal::NotAllowed { user: name }) }
+        if may_scrape(&self.server, user).await? { Ok(()) } else { Err(ScrapeRefusal::NotAllowed { user: name }) }
     }
 }
 
@@ -188,20 +188,11 @@ async fn authenticated(server: &Server, token: &str) -> Result<Option<UserInfo>,
     Ok(known.and_then(|status| status.user))
 }
 
-async fn allowed(server: &Server, user: UserInfo) -> Result<bool, CallError> {
-    let reviews: Api<SubjectAccessReview> = Api::all(server.client.clone());
+async fn may_scrape(server: &Server, user: UserInfo) -> Result<bool, CallError> {
     let attributes = NonResourceAttributes { path: Some(PATH.to_owned()), verb: Some("get".to_owned()) };
-    let spec = SubjectAccessReviewSpec {
-        user: user.username,
-        groups: user.groups,
-        uid: user.uid,
-        extra: user.extra,
-        non_resource_attributes: Some(attributes),
-        resource_attributes: None,
-    };
-    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-    let answer = server.call(reviews.create(&PostParams::default(), &review)).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+    let access =
+        SubjectAccessReviewSpec { non_resource_attributes: Some(attributes), ..SubjectAccessReviewSpec::default() };
+    is_allowed(server, user, access).await
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A local cluster, started from the built programs in a folder and stopped when dropped. Other processes of the same run
 //! open it by its folder and get clients for any user.
 
+mod admission;
 mod parts;
 mod prometheus;
 mod setup;
@@ -107,6 +108,11 @@ impl Cluster {
 
     pub fn description(&self) -> &Description {
         &self.description
+    }
+
+    /// The path of the CA certificate of all clients of the cluster, the API server's own included.
+    pub fn client_ca(&self) -> PathBuf {
+        self.authority.file("ca.pem")
     }
 
     /// The path of the administrator's kubeconfig.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::admission;
 use crate::audit;
 use crate::pki::Authority;
 
@@ -64,6 +65,7 @@ pub(super) fn api_server(authority: &Authority, folder: &Path, port: u16, etcd_p
         flag("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
         flag("proxy-client-cert-file", pki("front-proxy.pem")),
         flag("proxy-client-key-file", pki("front-proxy-key.pem")),
+        flag("admission-control-config-file", folder.join(admission::CONFIG_FILE).display()),
         flag("profiling", false),
         flag("audit-policy-file", folder.join(audit::POLICY_FILE).display()),
         flag("audit-log-path", folder.join(audit::LOG_FILE).display()),

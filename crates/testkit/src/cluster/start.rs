@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use kube::Client;
 
 use super::{
-    Cluster, DESCRIPTION_FILE, Description, Flavour, Options, PKI_FOLDER, ProcessDescription, parts, prometheus, setup,
+    Cluster, DESCRIPTION_FILE, Description, Flavour, Options, PKI_FOLDER, ProcessDescription, admission, parts,
+    prometheus, setup,
 };
 use crate::binaries::Binaries;
 use crate::pki::Authority;
@@ -45,6 +46,7 @@ pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options)
 
     cluster.run(binaries, "etcd", &parts::etcd(&cluster.authority, &folder.join("etcd"), etcd_port.number()))?;
     audit::prepare(folder)?;
+    admission::prepare(&cluster.authority, folder)?;
     let arguments = parts::api_server(&cluster.authority, folder, api_port.number(), etcd_port.number());
     cluster.run(binaries, "kube-apiserver", &arguments)?;
     let client = cluster.admin().await?;

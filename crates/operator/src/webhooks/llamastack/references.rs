@@ -1,12 +1,15 @@
 //! Looks up the Secrets and ConfigMaps that a request adds; keys are kept, values never.
 //!
 //! Lookups are bounded in number and in time: an object with 1,000 references is validated as quickly as one with two.
+//! An object is looked up only if the requester may get it: the response, and the time until it, do not depend on others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use http::Request;
+use k8s_openapi::api::authentication::v1::UserInfo;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Resource;
 use serde::Deserialize;
@@ -18,7 +21,7 @@ use steersman_plan::llamastack::validate::{
     Reference, ReferenceKind, ReferenceState, ReferencedObject, is_shared_with, references,
 };
 use steersman_reconcile::{Message, message};
-use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::client::{CallError, Server, is_allowed};
 use steersman_runtime::cpu_bound;
 use steersman_runtime::store::references::is_name;
 use tokio::sync::Semaphore;
@@ -44,7 +47,20 @@ const MAX_LOOKUP_TIME: Duration = Duration::from_secs(4);
 pub fn rules() -> Vec<Rule> {
     let why =
         "report at admission that a Secret or ConfigMap of a LlamaStackDistribution is missing; values are not stored";
-    vec![Rule::namespaced("", "secrets", &["get"], why), Rule::namespaced("", "configmaps", &["get"], why)]
+    let review = "check at admission whether the requester may get a Secret or ConfigMap, before its state is reported";
+    vec![
+        Rule::namespaced("", "secrets", &["get"], why),
+        Rule::namespaced("", "configmaps", &["get"], why),
+        Rule::cluster("authorization.k8s.io", "subjectaccessreviews", &["create"], review),
+    ]
+}
+
+/// The result of a lookup.
+#[derive(Debug)]
+enum Lookup {
+    Found(ReferenceState),
+    /// The requester may not get the object, so nothing is said about it.
+    NotAllowed,
 }
 
 #[derive(Debug, Default)]
@@ -73,22 +89,27 @@ pub async fn look_up(server: &Server, case: &AdmissionCase) -> LookupResults {
         let named = reference.named.clone();
         lookups.push(async move {
             let _place = LOOKUPS.acquire().await;
-            let found = find(server, &named, &case.namespace).await;
+            let found = find(server, &named, case).await;
             (named, found)
         });
     }
     let lookups = stream::iter(lookups).buffer_unordered(CONCURRENCY).take_until(time::sleep(MAX_LOOKUP_TIME));
-    let answers: Vec<(ReferencedObject, Result<ReferenceState, CallError>)> = lookups.collect().await;
+    let answers: Vec<(ReferencedObject, Result<Lookup, CallError>)> = lookups.collect().await;
 
     let mut results = LookupResults { config_namespace, ..LookupResults::default() };
-    let mut causes = BTreeMap::new();
+    let (mut causes, mut not_allowed) = (BTreeMap::new(), BTreeSet::new());
     for (named, answer) in answers {
         match answer {
-            Ok(found) => _ = results.found.insert(named, found),
+            Ok(Lookup::Found(state)) => _ = results.found.insert(named, state),
+            Ok(Lookup::NotAllowed) => _ = not_allowed.insert(named),
             Err(error) => _ = causes.insert(named, error.to_string()),
         }
     }
     for reference in referenced.iter().filter(|reference| !results.found.contains_key(&reference.named)) {
+        if not_allowed.contains(&reference.named) {
+            results.unknown.push(unreported(reference));
+            continue;
+        }
         let late = || format!("no answer within {} s", MAX_LOOKUP_TIME.as_secs());
         let cause = causes.remove(&reference.named).unwrap_or_else(late);
         results.unknown.push(unknown(reference, &cause));
@@ -101,6 +122,15 @@ pub async fn look_up(server: &Server, case: &AdmissionCase) -> LookupResults {
 fn unknown(reference: &Reference, cause: &str) -> Message {
     let ReferencedObject { kind, name, .. } = &reference.named;
     message![&reference.path, format!(": cannot check whether {kind:?} {name:?} exists: {cause}")]
+}
+
+/// The text for a requester who may not get the object, whether it exists or not.
+fn unreported(reference: &Reference) -> Message {
+    let ReferencedObject { kind, name, .. } = &reference.named;
+    let text = format!(
+        ": {kind:?} {name:?} could not be checked for you, because you may not get it; see the object's conditions"
+    );
+    message![&reference.path, text]
 }
 
 /// The references of the new object that the old one does not have. A spec that cannot be decoded has none; validation
@@ -142,13 +172,16 @@ struct ImageLabels {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// Looks up one reference of an object of the namespace. A ConfigMap of another namespace counts as absent unless its label
-/// shares it with this one.
-async fn find(server: &Server, named: &ReferencedObject, namespace: &str) -> Result<ReferenceState, CallError> {
-    let home = named.namespace == namespace;
+/// Looks up one reference. A ConfigMap of another namespace counts as absent unless its label shares it with the namespace of
+/// the object. The label lets everybody use it who may write objects there, so the requester needs no other right.
+async fn find(server: &Server, named: &ReferencedObject, case: &AdmissionCase) -> Result<Lookup, CallError> {
+    let home = named.namespace == case.namespace;
     // An invalid name cannot exist, and in a URL it might be the path of another object.
     if !(is_name(&named.name) && is_name(&named.namespace)) || (named.kind == ReferenceKind::Secret && !home) {
-        return Ok(ReferenceState::Missing);
+        return Ok(Lookup::Found(ReferenceState::Missing));
+    }
+    if home && !may_get(server, &case.requester, named).await? {
+        return Ok(Lookup::NotAllowed);
     }
     let all = match named.kind {
         ReferenceKind::Secret => Secret::url_path(&(), Some(&named.namespace)),
@@ -158,14 +191,35 @@ async fn find(server: &Server, named: &ReferencedObject, namespace: &str) -> Res
     let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
     let read = match server.call(async { server.client.request::<KeysOnly>(request?).await }).await {
         Ok(read) => read,
-        Err(CallError::Answered { code: 404, .. }) => return Ok(ReferenceState::Missing),
+        Err(CallError::Answered { code: 404, .. }) => return Ok(Lookup::Found(ReferenceState::Missing)),
         Err(error) => return Err(error),
     };
-    if !home && !is_shared_with(&read.metadata.labels.unwrap_or_default(), namespace) {
-        return Ok(ReferenceState::Missing);
+    if !home && !is_shared_with(&read.metadata.labels.unwrap_or_default(), &case.namespace) {
+        return Ok(Lookup::Found(ReferenceState::Missing));
     }
     let keys: BTreeSet<String> = read.data.into_iter().chain(read.binary_data).flatten().map(|(key, _)| key).collect();
-    Ok(ReferenceState::Exists(Some(keys)))
+    Ok(Lookup::Found(ReferenceState::Exists(Some(keys))))
+}
+
+/// Whether the requester may get the object. A review without a user is allowed nothing.
+async fn may_get(server: &Server, requester: &UserInfo, named: &ReferencedObject) -> Result<bool, CallError> {
+    if requester.username.as_ref().is_none_or(String::is_empty) {
+        return Ok(false);
+    }
+    let resource = match named.kind {
+        ReferenceKind::Secret => Secret::plural(&()),
+        ReferenceKind::ConfigMap => ConfigMap::plural(&()),
+    };
+    let attributes = ResourceAttributes {
+        namespace: Some(named.namespace.clone()),
+        name: Some(named.name.clone()),
+        verb: Some("get".to_owned()),
+        resource: Some(resource.into_owned()),
+        ..ResourceAttributes::default()
+    };
+    let access =
+        SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..SubjectAccessReviewSpec::default() };
+    is_allowed(server, requester.clone(), access).await
 }
 
 #[cfg(test)]

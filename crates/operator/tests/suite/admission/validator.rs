@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use steersman::webhooks::admission::Handlers;
+use steersman::webhooks::admission::{Handler, Handlers, Verdict};
 use steersman::webhooks::llamastack;
 use steersman_api::Family;
 use steersman_plan::llamastack::validate::Missing;
@@ -12,14 +12,18 @@ use steersman_runtime::client::Server;
 
 use super::{manifest, response};
 
-/// The `response` to a change from `old` to `new`.
-pub async fn review(operation: &str, new: Value, old: Value) -> Value {
+/// A validator whose API server cannot be reached.
+fn unreachable_validator() -> Handler {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
     config.default_retry = false;
     let server = Server::new(Client::try_from(config).unwrap(), "nowhere".to_owned(), Duration::from_secs(1));
-    let validator = llamastack::validator(server, Missing::Refuse);
-    let handlers = Handlers { validate: [(Family::Llsd, validator)].into(), ..Handlers::default() };
+    llamastack::validator(server, Missing::Refuse)
+}
+
+/// The `response` to a change from `old` to `new`.
+pub async fn review(operation: &str, new: Value, old: Value) -> Value {
+    let handlers = Handlers { validate: [(Family::Llsd, unreachable_validator())].into(), ..Handlers::default() };
     response(Family::Llsd, handlers, "/validate/llsd", [new, old], operation).await
 }
 
@@ -101,6 +105,26 @@ async fn unchecked_reference_warns_and_impossible_name_is_missing() {
     let response = review("CREATE", with("../configmaps/creds"), Value::Null).await;
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.contains("Secret \"../configmaps/creds\" not found in namespace \"team-a\""), "{message}");
+}
+
+/// The API server is not called: it could not say what nobody may do.
+#[tokio::test]
+async fn review_without_user_gets_neutral_text() {
+    let key = json!({ "name": "creds", "key": "k" });
+    let inference = json!({ "provider": "vllm", "endpoint": "http://v", "apiKey": key });
+    let new =
+        manifest("stack", json!({ "distribution": { "name": "starter" }, "providers": { "inference": inference } }));
+    for user in [json!({}), json!({ "username": "" }), json!({ "groups": ["system:masters"] })] {
+        let request = json!({ "uid": "u", "operation": "CREATE", "userInfo": user, "namespace": "team-a",
+            "kind": { "group": "llamastack.io", "version": "v1alpha2", "kind": "LlamaStackDistribution" },
+            "resource": { "group": "llamastack.io", "version": "v1alpha2", "resource": "llamastackdistributions" },
+            "object": new, "oldObject": null });
+        let response = unreachable_validator()(serde_json::from_value(request).unwrap()).await;
+        assert_eq!(response.verdict, Verdict::Allow);
+        let expected = "spec.providers.inference.apiKey.name: Secret \"creds\" could not be checked for you, because you may \
+                        not get it; see the object's conditions";
+        assert_eq!(response.warnings, [expected], "{user}");
+    }
 }
 
 #[tokio::test]

@@ -36,6 +36,10 @@ impl Forwarder {
         format!("https://{}", self.address)
     }
 
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     pub fn add_backend(&self, backend: SocketAddr) {
         self.backends.lock().unwrap().targets.push((backend, 0));
     }

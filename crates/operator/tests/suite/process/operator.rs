@@ -15,6 +15,9 @@ use steersman::run::LEASE;
 use steersman_testkit::{Cluster, Log, Operator as Process, OperatorAccount, OperatorCommand, wait};
 use tempfile::TempDir;
 
+/// The operator's binary.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_steersman");
+
 /// The operator's own namespace with the shipped roles and no Lease.
 pub struct TestInstallation {
     kubeconfig: PathBuf,
@@ -89,12 +92,13 @@ impl OperatorProcess {
     }
 
     fn spawn_with(kubeconfig: &Path, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::spawn_in(tempfile::tempdir().unwrap(), kubeconfig, identity, more, variables)
+        Self::start_in(
+            tempfile::tempdir().unwrap(),
+            OperatorCommand::new(PROGRAM.as_ref(), kubeconfig, identity).args(more).envs(variables),
+        )
     }
 
-    fn spawn_in(folder: TempDir, kubeconfig: &Path, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Self {
-        let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-        let command = OperatorCommand::new(program, kubeconfig, identity).args(more).envs(variables);
+    fn start_in(folder: TempDir, command: OperatorCommand) -> Self {
         Self { process: command.start(folder.path()).unwrap(), _folder: folder }
     }
 
@@ -104,6 +108,11 @@ impl OperatorProcess {
     }
 
     pub fn without_api_server_with(server: &str, more: &[&str]) -> Self {
+        Self::without_api_server_as(PROGRAM.as_ref(), server, more)
+    }
+
+    /// Starts `program`, which runs an operator with its arguments.
+    pub fn without_api_server_as(program: &Path, server: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let text = format!(
@@ -111,7 +120,11 @@ impl OperatorProcess {
              contexts: [{{name: a, context: {{cluster: a, user: a}}}}], users: [{{name: a, user: {{token: t}}}}]}}"
         );
         fs::write(&kubeconfig, text).unwrap();
-        Self::spawn_in(folder, &kubeconfig, "nowhere", more, &[])
+        Self::start_in(folder, OperatorCommand::new(program, &kubeconfig, "nowhere").args(more))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -191,7 +204,7 @@ impl OperatorProcess {
 
     /// Current and maximal resident memory of the process, in MiB.
     pub fn memory(&self) -> (u64, u64) {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let mib = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024

@@ -57,6 +57,7 @@ fn webhooks() -> WebhookRoutes {
     let handlers = Handlers {
         validate: BTreeMap::from([(Family::Llsd, validate)]),
         mutate: BTreeMap::from([(Family::Llsd, mutate.clone())]),
+        client_ca: None,
     };
     WebhookRoutes::new(convert, handlers)
 }
@@ -158,6 +159,7 @@ async fn admission_of_requests_is_counted() {
             }),
         )]),
         mutate: BTreeMap::from([(Family::Dgdr, handler(|_| Response::allow()))]),
+        client_ca: None,
     };
     let webhooks = WebhookRoutes::new(convert, handlers);
     for name in ["good", "bad"] {

@@ -15,6 +15,7 @@ async fn review(route: &str, operation: &str, new: Value, old: Value) -> Value {
     let handlers = Handlers {
         validate: [(Family::Dgdr, dynamo::validator(settings.clone()))].into(),
         mutate: [(Family::Dgdr, dynamo::defaulter(settings))].into(),
+        client_ca: None,
     };
     response(Family::Dgdr, handlers, route, [new, old], operation).await
 }
