@@ -2,5 +2,5 @@
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| steersman_fuzz::admission_reviews::check(data));
 libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    steersman_fuzz::json_mutator::mutate(data, size, max_size, seed)
+    steersman_fuzz::json_mutator::mutate(data, size, max_size, seed, libfuzzer_sys::fuzzer_mutate)
 });

@@ -3,27 +3,41 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::random::Random;
+
 /// One in this many changes is one of bytes.
 const BYTE_CHANGES: u64 = 5;
 
-/// Changes `data[..size]` and returns its new size.
-pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
-    let mut random = Random(u64::from(seed) | 1 << 32);
-    let document = serde_json::from_slice::<Value>(&data[..size]).ok().filter(|_| random.below(BYTE_CHANGES) > 0);
-    let Some(mut document) = document else { return libfuzzer_sys::fuzzer_mutate(data, size, max_size) };
+/// Changes `data[..size]` and returns its new size. `change_bytes` does the same without knowledge of JSON.
+pub fn mutate(
+    data: &mut [u8],
+    size: usize,
+    max_size: usize,
+    seed: u32,
+    change_bytes: impl FnOnce(&mut [u8], usize, usize) -> usize,
+) -> usize {
+    let mut random = Random::new(seed);
+    let document = if random.below(BYTE_CHANGES) > 0 { change_document(&data[..size], &mut random) } else { None };
+    match document.filter(|document| document.len() <= max_size) {
+        Some(document) => {
+            data[..document.len()].copy_from_slice(&document);
+            document.len()
+        }
+        None => change_bytes(data, size, max_size),
+    }
+}
+
+/// The document with up to three changed nodes. None if the text is no JSON.
+pub(crate) fn change_document(text: &[u8], random: &mut Random) -> Option<Vec<u8>> {
+    let mut document = serde_json::from_slice::<Value>(text).ok()?;
     let nodes = count(&document);
     for _ in 0..=random.below(3) {
         let donor = node(&mut document, &mut random.below(nodes)).map(|found| found.clone()).unwrap_or_default();
         if let Some(target) = node(&mut document, &mut random.below(nodes)) {
-            change(target, donor, &mut random);
+            change(target, donor, random);
         }
     }
-    let text = document.to_string();
-    if text.len() > max_size {
-        return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
-    }
-    data[..text.len()].copy_from_slice(text.as_bytes());
-    text.len()
+    Some(document.to_string().into_bytes())
 }
 
 fn change(target: &mut Value, donor: Value, random: &mut Random) {
@@ -146,21 +160,5 @@ fn node<'a>(value: &'a mut Value, place: &mut u64) -> Option<&'a mut Value> {
         Value::Object(fields) => fields.values_mut().find_map(|value| node(value, place)),
         Value::Array(items) => items.iter_mut().find_map(|value| node(value, place)),
         _ => None,
-    }
-}
-
-/// Xorshift: the same seed makes the same change.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit.max(1)
-    }
-
-    fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).unwrap_or_default()
     }
 }

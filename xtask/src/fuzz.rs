@@ -1,8 +1,6 @@
 //! `cargo xtask fuzz`: runs the targets of `fuzz/` with libFuzzer, which is compiled from the crate `libfuzzer-sys`. The pinned
 //! stable compiler can instrument code for it; only sanitizers would need another compiler.
 
-mod seeds;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use steersman_fuzz::{MAX_INPUT_BYTES, TARGETS, Target, seeds, target};
 use steersman_testkit::cache::{self, RunFolder};
 
 use crate::command::{cargo, run, run_lines};
@@ -27,26 +26,9 @@ pub struct Fuzz {
     input: Option<PathBuf>,
 
     /// Target to run; default: all, one after the other
-    #[arg(value_name = "TARGET", value_parser = PossibleValuesParser::new(TARGETS))]
+    #[arg(value_name = "TARGET", value_parser = PossibleValuesParser::new(TARGETS.map(|target| target.name)))]
     target: Option<String>,
 }
-
-pub const TARGETS: [&str; 8] = [
-    "conversion",
-    "admission_reviews",
-    "tenant_yaml",
-    "image_references",
-    "relay_files",
-    "prometheus_answers",
-    "registry_answers",
-    "pod_metrics",
-];
-
-/// Inputs per target in `cargo xtask test`, besides the seeds.
-const SHORT_RUNS: u64 = 5_000;
-
-/// Largest input in bytes. Larger ones are slower and reach no other code.
-const MAX_INPUT_BYTES: usize = 16 * 1024;
 
 /// Longest time for one input. A slower one is a finding: a tenant could delay others with it.
 const MAX_INPUT_TIME: Duration = Duration::from_secs(10);
@@ -59,39 +41,29 @@ const FUZZER_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sa
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// When a target ends, unless an input fails.
-#[derive(Clone, Copy)]
-enum RunLimit {
-    Inputs(u64),
-    Time(Duration),
-}
-
 impl Fuzz {
     pub fn run(self) -> Result<()> {
-        let targets: Vec<&str> = self.target.as_deref().map_or_else(|| TARGETS.to_vec(), |target| vec![target]);
-        let programs = build()?;
-        if let (Some(input), [target]) = (&self.input, &targets[..]) {
-            let input = std::path::absolute(input)?;
-            ensure!(input.is_file(), "--input: file {} does not exist", input.display());
-            let mut command = Command::new(programs.join(target));
-            return run(command.current_dir(crate::root()).arg(input));
+        let selected = self.target.as_deref().and_then(target);
+        if let (Some(input), Some(target)) = (&self.input, selected) {
+            return check(target, input);
         }
+        let targets = selected.map_or_else(|| TARGETS.to_vec(), |target| vec![target]);
+        let programs = build()?;
         let time = Duration::from_secs(self.minutes * 60 / targets.len() as u64);
-        // Found inputs are kept, so that the next run continues from them.
-        run_targets(&targets, &programs, RunLimit::Time(time), &cache::folder()?.join("fuzz"))
+        run_targets(&targets, &programs, time)
     }
 }
 
-/// The step `fuzz` of `cargo xtask test`: a fixed number of inputs from a fixed seed.
-pub fn short_run(folder: &Path) -> Result<()> {
-    let mut format = cargo();
-    format.args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--", "--check"]);
-    run(&format).context("the code is not formatted; run `cargo fmt --manifest-path fuzz/Cargo.toml`")?;
-    run_targets(&TARGETS, &build()?, RunLimit::Inputs(SHORT_RUNS), folder)
+/// Runs one input in this process, which panics if the input breaks a law.
+fn check(target: Target, input: &Path) -> Result<()> {
+    let bytes = fs::read(input).with_context(|| format!("--input: cannot read {}", input.display()))?;
+    (target.check)(&bytes);
+    println!("{}: the input breaks no law", target.name);
+    Ok(())
 }
 
 /// Whether the runtime of libFuzzer, which is written in C++, can be compiled.
-pub fn has_compiler() -> bool {
+fn has_compiler() -> bool {
     let name = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
     Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -102,11 +74,12 @@ fn build() -> Result<PathBuf> {
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut command = cargo();
     // With a target, the flags do not apply to build scripts and macros.
-    command.args(["build", "--release", "--locked", "--bins", "--manifest-path", "fuzz/Cargo.toml", "--target", &host]);
+    command.args(["build", "--profile", "fuzz", "--locked", "--package", "steersman-fuzz", "--features", "libfuzzer"]);
+    command.args(["--bins", "--target", &host]);
     command.env("RUSTFLAGS", FUZZER_FLAGS).env("CARGO_TARGET_DIR", folder());
     eprintln!("compiling the fuzz targets (some minutes the first time)");
     run(&command)?;
-    Ok(folder().join(host).join("release"))
+    Ok(folder().join(host).join("fuzz"))
 }
 
 /// Separate from other builds, whose flags differ.
@@ -114,14 +87,16 @@ fn folder() -> PathBuf {
     crate::target_folder().join("fuzz")
 }
 
-fn run_targets(targets: &[&str], programs: &Path, limit: RunLimit, corpora: &Path) -> Result<()> {
+fn run_targets(targets: &[Target], programs: &Path, time: Duration) -> Result<()> {
+    // Found inputs are kept, so that the next run continues from them.
+    let corpora = cache::folder()?.join("fuzz");
     let run_folder = RunFolder::create(&cache::runs_folder()?)?;
     let mut summary = Vec::new();
-    for target in targets {
+    for target in targets.iter().map(|target| target.name) {
         let seeds = run_folder.path().join("seeds").join(target);
         let count = seeds::write(target, &seeds)?;
         let started = Instant::now();
-        let inputs = run_target(target, programs, limit, &corpora.join(target), &seeds)?;
+        let inputs = run_target(target, programs, time, &corpora.join(target), &seeds)?;
         summary.push(format!("{target:<20} {inputs:>10} inputs, {count} seeds, {}", elapsed(started.elapsed())));
     }
     println!("\n=== fuzz targets");
@@ -130,19 +105,13 @@ fn run_targets(targets: &[&str], programs: &Path, limit: RunLimit, corpora: &Pat
 }
 
 /// Runs one target and returns the number of inputs.
-fn run_target(target: &str, programs: &Path, limit: RunLimit, corpus: &Path, seeds: &Path) -> Result<u64> {
+fn run_target(target: &str, programs: &Path, time: Duration, corpus: &Path, seeds: &Path) -> Result<u64> {
     let failures = folder().join("failures");
     for folder in [corpus, &failures] {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let mut command = Command::new(programs.join(target));
-    command.current_dir(crate::root()).arg(match limit {
-        RunLimit::Inputs(inputs) => format!("-runs={inputs}"),
-        RunLimit::Time(time) => format!("-max_total_time={}", time.as_secs()),
-    });
-    if let RunLimit::Inputs(_) = limit {
-        command.arg("-seed=1");
-    }
+    command.current_dir(crate::root()).arg(format!("-max_total_time={}", time.as_secs()));
     let failure = failures.join(format!("{target}-"));
     command.arg(format!("-artifact_prefix={}", failure.display()));
     command.arg(format!("-max_len={MAX_INPUT_BYTES}")).arg(format!("-timeout={}", MAX_INPUT_TIME.as_secs()));

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 pub type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// The crates in the order of their layers, each with its folder.
-const CRATES: [(&str, &str); 8] = [
+const CRATES: [(&str, &str); 9] = [
     ("api", "crates/api"),
     ("reconcile", "crates/reconcile"),
     ("plan", "crates/plan"),
@@ -19,6 +19,7 @@ const CRATES: [(&str, &str); 8] = [
     ("runtime", "crates/runtime"),
     ("operator", "crates/operator"),
     ("testkit", "crates/testkit"),
+    ("fuzz", "fuzz"),
     ("xtask", "xtask"),
 ];
 

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::session::Session;
 use crate::command::{cargo, run};
-use crate::{check, fuzz, llamastack_real as real, local_cluster, python};
+use crate::{check, llamastack_real as real, local_cluster, python};
 
 pub struct TestStep {
     /// Name of the step, and of its test binary if it has one.
@@ -36,12 +36,13 @@ impl TestStep {
     }
 }
 
-pub const STEPS: [TestStep; 13] = [
+pub const STEPS: [TestStep; 14] = [
     TestStep::new("format", "formatting of the code", format),
     TestStep::new("clippy", "lints", clippy),
     TestStep::new("deny", "dependencies: licences, sources, banned crates", deny),
     TestStep::new("drift", "generated files and other rules of `cargo xtask check`", |_| check::Check::default().run()),
     TestStep::new("unit", "unit and property tests", unit),
+    TestStep::new("fuzz", "a short run of every fuzz target", fuzz_targets),
     TestStep::new("llamastack-real", "generated configurations, checked by the real Llama Stack", llamastack_real),
     TestStep::on_cluster("cluster", "the local cluster itself", |session| session.run_suite("cluster", &[])),
     TestStep::on_cluster("operator", "the operator on the local cluster", |session| {
@@ -67,10 +68,8 @@ pub const STEPS: [TestStep; 13] = [
 ];
 
 /// Steps that run only if they are named: they need large downloads and much time.
-pub const ON_DEMAND: [TestStep; 2] = [
-    TestStep::on_cluster("dynamo-real", "DynamoGraphDeploymentRequests with the real profiler", dynamo_real),
-    TestStep::new("fuzz", "a short run of every fuzz target", fuzz_targets),
-];
+pub const ON_DEMAND: [TestStep; 1] =
+    [TestStep::on_cluster("dynamo-real", "DynamoGraphDeploymentRequests with the real profiler", dynamo_real)];
 
 pub fn names() -> PossibleValuesParser {
     let value = |step: &TestStep, note: &str| PossibleValue::new(step.name).help(format!("{}{note}", step.about));
@@ -108,10 +107,9 @@ fn unit(session: &mut Session) -> Result<()> {
 }
 
 fn fuzz_targets(session: &mut Session) -> Result<()> {
-    if !fuzz::has_compiler() {
-        return session.skip("fuzz", "libFuzzer needs a C++ compiler; install `c++`");
-    }
-    fuzz::short_run(&session.folder.join("fuzz"))
+    let mut command = test_command();
+    command.args(["--test", "fuzz"]);
+    session.run_cargo_test(command)
 }
 
 fn llamastack_real(session: &mut Session) -> Result<()> {

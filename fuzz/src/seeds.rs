@@ -23,9 +23,10 @@ pub fn write(target: &str, folder: &Path) -> Result<usize> {
     Ok(seeds.len())
 }
 
-fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
+/// The seeds of a target, in a fixed order.
+pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
     let mut seeds = Vec::new();
-    for path in files(&crate::root().join("fuzz/seeds").join(target))? {
+    for path in files(&root().join("fuzz/seeds").join(target))? {
         seeds.push(read(&path)?);
     }
     match target {
@@ -92,10 +93,15 @@ fn images() -> Result<Vec<String>> {
 fn yaml_files(folders: &[&str]) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in folders {
-        found.extend(files(&crate::root().join(folder))?);
+        found.extend(files(&root().join(folder))?);
     }
     found.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     Ok(found)
+}
+
+/// The folder of the repository.
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 /// All files below a folder, in a fixed order. None if there is no such folder.
@@ -127,14 +133,14 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz::TARGETS;
+    use crate::TARGETS;
 
     #[test]
     fn every_target_has_seeds_and_program() {
-        let manifest = fs::read_to_string(crate::root().join("fuzz/Cargo.toml")).unwrap();
+        let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
         for target in TARGETS {
-            assert!(seeds(target).unwrap().len() >= 2, "{target}");
-            assert!(manifest.contains(&format!("name = \"{target}\"")), "{target}");
+            assert!(seeds(target.name).unwrap().len() >= 2, "{}", target.name);
+            assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{}", target.name);
         }
         assert_eq!(manifest.matches("[[bin]]").count(), TARGETS.len());
     }
