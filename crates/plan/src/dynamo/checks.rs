@@ -77,10 +77,26 @@ pub fn remarks(snapshot: &Snapshot) -> Vec<Finding> {
     let mut found: Vec<Finding> = [changed(snapshot), version].into_iter().flatten().collect();
     found.extend(remarks::remarks(&snapshot.object).iter().map(|remark| stored(remark, Severity::Warning)));
     found.extend(large_annotations(&snapshot.object));
+    found.extend(early_retry(&snapshot.object));
     found.extend(no_token(snapshot));
     // The sort is stable: within one severity the order of the rules stays.
     found.sort_by_key(|finding| finding.severity);
     found
+}
+
+/// A retry that was asked for too early takes effect later, which its user may not expect.
+fn early_retry(object: &ObservedObject) -> Option<Finding> {
+    request::phase(object).filter(|phase| super::phase::is_fixed(*phase))?;
+    let wanted = request::retry(object).filter(|wanted| Some(wanted.as_str()) != request::last_retry(object))?;
+    Some(Finding::info(
+        "RetryPending",
+        format!("The annotation {} has the new value {wanted:?}, but this request has not failed.", names::RETRY),
+        format!(
+            "The request starts again when it fails or when its graph is deleted. Remove the annotation to prevent that. \
+             To profile again now, delete Job {}.",
+            names::profiling_job(&object.name)
+        ),
+    ))
 }
 
 /// Renders the paths of the stored version, as conditions have them.

@@ -166,21 +166,23 @@ fn observed_binding<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Observ
 fn stale_binding<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a ObservedBinding> {
     let bindings = bindings(snapshot);
     let (_, role) = bindings.iter().find(|(known, _)| *known == name)?;
-    observed_binding(snapshot, name).filter(|binding| binding.cluster_role != *role)
+    observed_binding(snapshot, name).filter(|binding| !binding.foreign && binding.cluster_role != *role)
 }
 
 /// Whether the request shares the account and its bindings.
 fn has_account(snapshot: &Snapshot) -> bool {
     let object = &snapshot.object;
     let account = snapshot.account.as_ref();
-    let is_bound =
-        |name: &str| observed_binding(snapshot, name).is_some_and(|binding| account::is_owner(object, &binding.owners));
+    let is_bound = |name: &str| {
+        observed_binding(snapshot, name)
+            .is_some_and(|binding| binding.foreign || account::is_owner(object, &binding.owners))
+    };
     account.is_some_and(|account| account.foreign || account::is_owner(object, &account.owners))
         && bindings(snapshot).iter().all(|(name, _)| is_bound(name))
 }
 
 /// The sidecar needs the account to deliver the result. An account of others is used as it is: the bindings give it the
-/// rights.
+/// rights. So is a binding of others to the same role.
 fn account_of(expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let bindings = bindings(expected);
@@ -190,7 +192,10 @@ fn account_of(expected: &Snapshot) -> Vec<WriteOp> {
     let known = expected.account.as_ref();
     let account =
         (!known.is_some_and(|known| known.foreign)).then(|| account::account(object, known.map(|known| &known.owners)));
-    let bindings = bindings.into_iter().map(|(name, role)| {
+    let is_foreign = |name: &str, role: &str| {
+        observed_binding(expected, name).is_some_and(|binding| binding.foreign && binding.cluster_role == role)
+    };
+    let bindings = bindings.into_iter().filter(|(name, role)| !is_foreign(name, role)).map(|(name, role)| {
         let known = observed_binding(expected, name).filter(|binding| binding.cluster_role == role);
         account::binding(object, name, role, known.map(|known| &known.owners))
     });

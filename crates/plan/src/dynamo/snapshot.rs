@@ -155,6 +155,8 @@ pub struct ObservedBinding {
     pub uid: String,
     /// The ClusterRole of the immutable role reference.
     pub cluster_role: String,
+    /// Created by others, and binds the account of profiling Jobs.
+    pub foreign: bool,
     pub owners: ObservedOwners,
 }
 

@@ -57,7 +57,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     let deployment = statements.iter().rfind(|statement| statement.type_ == DEPLOYMENT);
     let unknown = deployment.filter(|statement| statement.truth == Truth::Unknown).map(|known| known.reason.as_str());
     let succeeded = phase::succeeded(phase, detail.as_deref(), unknown);
-    let summary = summary(&succeeded.message);
+    let summary = summary(step.summary.as_deref().filter(|_| failure.is_none()).unwrap_or(&succeeded.message));
     statements.push(succeeded);
     if !plan.resolution.inherited || step.phase != Phase::Failed {
         statements.push(spec(&plan.findings));

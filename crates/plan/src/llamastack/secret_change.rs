@@ -10,8 +10,15 @@ use crate::content_hash;
 /// Pod annotation with the versions of the Secrets. Another value restarts the pods.
 pub const VERSIONS: &str = "steersman.dev/secret-versions";
 
-/// The value of [`VERSIONS`]. None: the object does not ask for restarts, or refers to no Secret.
-pub fn versions(snapshot: &Snapshot) -> Option<String> {
+/// The value of [`VERSIONS`] for the pods. The live value stays if the object does not ask for restarts any more, because
+/// its removal would be a restart.
+pub fn pod_annotation(snapshot: &Snapshot) -> Option<String> {
+    let live = snapshot.deployment.as_ref().map(|live| &live.template["metadata"]["annotations"][VERSIONS]);
+    versions(snapshot).or_else(|| live?.as_str().map(str::to_owned))
+}
+
+/// The current versions of the Secrets. None: the object does not ask for restarts, or refers to no Secret.
+fn versions(snapshot: &Snapshot) -> Option<String> {
     if snapshot.secrets.is_empty() || !is_on(&snapshot.object, RESTART_ON_SECRET_CHANGE) {
         return None;
     }

@@ -125,8 +125,17 @@ pub async fn observe(
             settings.thorough_cluster_role_found = watches.role.exists(server, role).await?;
         }
     }
-    if needs.account && live.get(&gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT).is_none() {
-        fetch(server, &observed, &gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT, &mut live).await?;
+    let shared = [
+        (gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT),
+        (gvk_of::<RoleBinding>(), names::ROLE_BINDING),
+        (gvk_of::<RoleBinding>(), names::THOROUGH_BINDING),
+    ];
+    // Those of others have no label, so that no watch covers them.
+    for (kind, name) in shared.into_iter().filter(|_| needs.account) {
+        if live.get(&kind, name).is_none() && (name != names::THOROUGH_BINDING || request::is_thorough(&observed.spec))
+        {
+            fetch(server, &observed, &kind, name, &mut live).await?;
+        }
     }
     let hardware = if needs.hardware {
         watches.hardware.get(server, &place).await?
@@ -279,12 +288,25 @@ fn observed_output(object: &DynamicObject) -> ObservedOutput {
 
 fn observed_binding(object: &DynamicObject) -> Option<ObservedBinding> {
     let cluster_role = object.data["roleRef"]["name"].as_str()?.to_owned();
-    Some(ObservedBinding { uid: object.uid()?, cluster_role, owners: observed_owners(object) })
+    let subjects = object.data["subjects"].as_array().into_iter().flatten();
+    let binds_account = subjects.into_iter().any(|subject| {
+        let namespace = subject["namespace"].as_str().map(str::to_owned);
+        subject["kind"] == "ServiceAccount"
+            && subject["name"] == names::SERVICE_ACCOUNT
+            && namespace.is_none_or(|namespace| Some(namespace) == object.namespace())
+    });
+    let foreign = is_foreign(object) && binds_account;
+    Some(ObservedBinding { uid: object.uid()?, cluster_role, foreign, owners: observed_owners(object) })
+}
+
+/// Whether neither Steersman nor NVIDIA's operator created an object that requests share.
+fn is_foreign(object: &DynamicObject) -> bool {
+    let labelled = names::account_labels().iter().all(|(key, value)| object.labels().get(key) == Some(value));
+    !labelled && !is_managed_by(object, MANAGER)
 }
 
 fn observed_account(object: &DynamicObject) -> ObservedAccount {
-    let labelled = names::account_labels().iter().all(|(key, value)| object.labels().get(key) == Some(value));
-    ObservedAccount { foreign: !labelled && !is_managed_by(object, MANAGER), owners: observed_owners(object) }
+    ObservedAccount { foreign: is_foreign(object), owners: observed_owners(object) }
 }
 
 fn observed_owners(object: &DynamicObject) -> ObservedOwners {

@@ -58,10 +58,16 @@ pub fn await_approval(snapshot: &Snapshot) -> PhaseStep {
         Some(_) => format!("annotation {GENERATED_GRAPH}"),
         None => "status.profilingResults.selectedConfig".to_owned(),
     };
-    step.with_detail(format!(
-        "set spec.autoApply to true to create DGD {}, or create it yourself from {place}",
-        graph::name(object)
-    ))
+    let name = graph::name(object);
+    let was_followed = !is_unseen(object) && !was_deleted(object) && snapshot.graphs_served;
+    let step = if snapshot.graph.is_none() && was_followed {
+        // This reason means that the graph can be created again.
+        let text = format!("DGD {name} was deleted. It is created again once spec.autoApply is true.");
+        step.with_condition(DEPLOYMENT, Truth::False, "DeploymentNotCreated", text)
+    } else {
+        step
+    };
+    step.with_detail(format!("set spec.autoApply to true to create DGD {name}, or create it yourself from {place}"))
 }
 
 pub fn step(snapshot: &mut Snapshot) -> PhaseStep {
@@ -193,6 +199,7 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> PhaseStep {
         more.push(format!("{} more problems of its pods are not listed.", problems.len() - MAX_LISTED_PODS));
     }
     more.extend(found.unready.clone().filter(|text| !text.is_empty()));
+    let summary = problems.first().map(|problem| problem.message.clone());
     let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
     let degrades = was == Some(Phase::Deployed);
     // The reason stays until the graph serves again: the degradation explains more than the progress.
@@ -205,6 +212,7 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> PhaseStep {
         let text = with_more(format!("DGD {name} is in {state} state"));
         announced(at(Phase::Deploying)).with_wait(DEPLOYMENT, "DeploymentInProgress", text)
     };
+    let step = PhaseStep { summary, ..step };
     let pulls = problems.iter().filter(|problem| problem.is_image_pull);
     pulls.take(MAX_REPORTED_PULLS).fold(step, |step, pull| report_pull(object, step, pull))
 }

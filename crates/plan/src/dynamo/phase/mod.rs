@@ -53,6 +53,8 @@ pub struct PhaseStep {
     pub statements: Vec<Statement>,
     /// Detail of the message of `Succeeded`: what is awaited, or why the request failed.
     pub detail: Option<String>,
+    /// The cause for `status.summary`, if it is not the beginning of the message of `Succeeded`.
+    pub summary: Option<String>,
     pub events: Vec<Event>,
     /// Problems that this or an earlier step reported.
     pub reported: Vec<ReportedProblem>,
@@ -149,11 +151,14 @@ impl PhaseStep {
     }
 }
 
-/// Whether no graph of the request was observed yet. The annotation does not decide: replacing the request by its
+/// Whether no graph of the request was observed yet, or the last one was deleted while the request waited for approval. The annotation does not decide: replacing the request by its
 /// manifest removes it.
 pub fn is_unseen(object: &ObservedObject) -> bool {
     let reason = stored_reason(object, DEPLOYMENT).unwrap_or_default();
-    matches!(reason, "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken")
+    matches!(
+        reason,
+        "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken" | "DeploymentNotCreated"
+    )
 }
 
 pub fn is_fixed(phase: Phase) -> bool {
@@ -347,7 +352,7 @@ pub(super) fn failure_detail(object: &ObservedObject, type_: &str, reason: &str,
             "The rejected graph is in status.profilingResults.selectedConfig. Create a corrected graph yourself, or \
              correct it with spec.overrides.dgd. {again}"
         ),
-        (DEPLOYMENT, "DeploymentDeleted") => again,
+        (DEPLOYMENT, "DeploymentDeleted") => format!("Or start this request again: {}", request::retry_command(object)),
         _ => return format!("{reason}: {message}"),
     };
     format!("{reason}: {}", steersman_reconcile::join_sentences(message, &next))

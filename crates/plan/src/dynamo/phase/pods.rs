@@ -21,7 +21,7 @@ const NO_NODE_FOR_GRAPH: &str = "Free or add the missing resources, or change th
 const NO_NODE_FOR_JOB: &str = "Free or add the missing resources. To use other nodes, delete this DGDR and create a new one \
                        with tolerations or nodeSelector in spec.overrides.profilingJob.template.spec.";
 const CONFIG: &str = "Create the Secret or ConfigMap that the message names; the container starts once it exists.";
-const CRASH: &str = "See the log of the container; Kubernetes restarts it after each crash.";
+const CRASH: &str = "See the log of the container (kubectl logs --previous). Kubernetes restarts it after each crash.";
 
 /// A problem with its text. The text names the pod, which no successor of it shares, and quotes other programs unchanged.
 pub struct PodProblem {

@@ -282,7 +282,9 @@ fn result_missing(snapshot: &Snapshot) -> PhaseStep {
         RESULT_DEADLINE.as_mins(),
         names::output(&object.name)
     );
-    let (reason, problem) = ("ProfilingFailed", failed_job(object));
+    // The sidecar delivers the result, so its log is the one to see.
+    let (reason, problem) =
+        ("ProfilingFailed", ReportedProblem { container: Some(COPIER.to_owned()), ..failed_job(object) });
     let detail = failure_detail(object, PROFILING, reason, &message, log(snapshot, Log::Sidecar));
     let step = PhaseStep { profiling_phase: None, reported: vec![problem], ..PhaseStep::to(Phase::Failed, object) };
     step.with_condition(PROFILING, Truth::False, reason, message.clone())

@@ -58,7 +58,7 @@ fn label(snapshot: &Snapshot, setup: &Setup, server: &Value, several: bool) -> S
         ("trust", setup.bundle.as_ref().map(|bundle| json!(bundle.hash))),
         ("certificate", fields::certificate(&object.spec).map(|secret| json!(secret))),
         ("secrets", setup.generated.as_ref().map(|generated| json!(generated.env))),
-        ("secretVersions", secret_change::versions(snapshot).map(|versions| json!(versions))),
+        ("secretVersions", secret_change::pod_annotation(snapshot).map(|versions| json!(versions))),
         ("external", (!external.is_empty()).then(|| json!(external))),
     ];
     for (name, value) in v1alpha2_inputs {

@@ -36,7 +36,7 @@ pub fn template(snapshot: &Snapshot, setup: &Setup) -> PodTemplateSpec {
     let hashes = [
         setup.config.as_ref().map(|config| (CONFIG_HASH.to_owned(), config.hash.clone())),
         setup.bundle.as_ref().map(|bundle| (TRUST_HASH.to_owned(), bundle.hash.clone())),
-        secret_change::versions(snapshot).map(|versions| (secret_change::VERSIONS.to_owned(), versions)),
+        secret_change::pod_annotation(snapshot).map(|versions| (secret_change::VERSIONS.to_owned(), versions)),
     ];
     let annotations: BTreeMap<_, _> = hashes.into_iter().flatten().collect();
     let metadata = ObjectMeta {

@@ -273,7 +273,8 @@ impl TestEnv {
             "RoleBinding" => {
                 let cluster_role = object.data["roleRef"]["name"].as_str().unwrap().to_owned();
                 let owners = observed_owners(object);
-                let binding = Some(ObservedBinding { uid: "rb-1".into(), cluster_role, owners });
+                let binding =
+                    Some(ObservedBinding { uid: "rb-1".into(), cluster_role, owners, ..ObservedBinding::default() });
                 if name == names::ROLE_BINDING {
                     self.snapshot.binding = binding;
                 } else {

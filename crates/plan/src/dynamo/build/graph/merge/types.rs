@@ -188,7 +188,10 @@ fn check(value: &Value, type_: &FieldType, path: &mut Vec<String>) -> Option<Str
         }
         Integer(minimum) => {
             let fits = value.as_i64().is_some_and(|number| *minimum <= number && number <= i64::from(i32::MAX));
-            is(fits, &format!("an integer of at least {minimum}"))
+            let too_large =
+                value.as_i64().is_some_and(|number| number > i64::from(i32::MAX)) || value.is_u64() && !fits;
+            let most = if too_large { format!(", and at most {}", i32::MAX) } else { String::new() };
+            is(fits, &format!("an integer of at least {minimum}{most}"))
         }
         Fields(fields) => check_fields(value, fields, path),
         MapOf(inner) => match value.as_object() {
