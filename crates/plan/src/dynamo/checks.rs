@@ -88,7 +88,7 @@ pub fn remarks(snapshot: &Snapshot) -> Vec<Finding> {
 fn early_retry(object: &ObservedObject) -> Option<Finding> {
     request::phase(object).filter(|phase| super::phase::is_fixed(*phase))?;
     let wanted = request::retry(object).filter(|wanted| Some(wanted.as_str()) != request::last_retry(object))?;
-    Some(Finding::info(
+    Some(Finding::warning(
         "RetryPending",
         format!("The annotation {} has the new value {wanted:?}, but this request has not failed.", names::RETRY),
         format!(

@@ -161,7 +161,11 @@ fn item_2_5_deleted_graph_fails_request() {
         assert_eq!(env.condition_summary("DeploymentReady"), summary("False", "DeploymentDeleted", text));
         assert_eq!(
             env.condition_summary("Succeeded"),
-            summary("False", "Failed", &format!("DeploymentDeleted: {text} To profile again: {RETRY_COMMAND}"))
+            summary(
+                "False",
+                "Failed",
+                &format!("DeploymentDeleted: {text} Or start this request again: {RETRY_COMMAND}")
+            )
         );
         assert_eq!(
             env.events[0].message,

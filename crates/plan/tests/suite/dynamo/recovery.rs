@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::names::{ACCEPTED_SPEC, GENERATED_GRAPH, RETRY};
-use steersman_plan::dynamo::{JobState, ObservedAccount, ObservedJob, ObservedOwners, needs, plan};
+use steersman_plan::dynamo::{JobState, ObservedAccount, ObservedBinding, ObservedJob, ObservedOwners, needs, plan};
 use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::{Failure, ObjectId, Requeue, WriteOp};
 
@@ -25,6 +25,10 @@ fn after_failure() -> TestEnv {
     env.settle();
     assert_eq!(env.phase(), Phase::Failed);
     env
+}
+
+fn text(value: &serde_json::Value) -> &str {
+    value.as_str().unwrap()
 }
 
 fn annotate_retry(env: &mut TestEnv, value: &str) {
@@ -94,6 +98,11 @@ fn missing_result_fails_after_deadline() {
     assert_eq!(env.condition_summary("Profiling"), summary("False", "ProfilingFailed", message));
     assert!(env.condition_summary("Succeeded").2.ends_with(RETRY_COMMAND));
     assert_eq!(env.event_reasons().last(), Some(&"ProfilingCheckFailed"));
+    // The sidecar delivers the result. The hint stays when the status is rendered again.
+    env.snapshot.job_pods = vec![ObservedPod { phase: "Succeeded".into(), ..ObservedPod::default() }];
+    env.settle();
+    let message = env.condition_summary("Succeeded").2;
+    assert!(message.contains("kubectl logs -n team-a job/profile-qwen -c output-copier"), "{message}");
     annotate_retry(&mut env, "1");
     env.settle();
     assert_eq!(env.phase(), Phase::Profiling);
@@ -244,6 +253,62 @@ fn foreign_account_is_used_as_it_is() {
     env.settle();
     assert_eq!(env.phase(), Phase::Profiling);
     assert_eq!(env.created, ["RoleBinding dgdr-profiling-job-binding", "Job profile-qwen"]);
+}
+
+#[test]
+fn foreign_binding_to_same_role_is_used_as_it_is() {
+    for (role, expected) in
+        [("dgdr-profiling", &["ServiceAccount dgdr-profiling-job", "Job profile-qwen"][..]), ("view", &[])]
+    {
+        let mut snapshot = request_snapshot(&spec(""));
+        snapshot.binding =
+            Some(ObservedBinding { cluster_role: role.into(), foreign: true, ..ObservedBinding::default() });
+        let writes = plan(&snapshot).writes;
+        assert!(!writes.iter().any(|write| matches!(write, WriteOp::Delete { .. })), "{writes:?}");
+        let written: Vec<_> = writes.iter().filter_map(WriteOp::object).map(|object| json!(object)).collect();
+        let names: Vec<_> = written
+            .iter()
+            .map(|object| format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"])))
+            .collect();
+        let binding = "RoleBinding dgdr-profiling-job-binding".to_owned();
+        assert_eq!(names.contains(&binding), expected.is_empty(), "{names:?}");
+        assert!(expected.iter().all(|name| names.iter().any(|known| known == name)), "{names:?}");
+    }
+}
+
+#[test]
+fn graph_deleted_in_ready_is_created_again() {
+    let mut env = TestEnv::after_profiling(&spec(""));
+    env.graph_mut().state = Some("pending".into());
+    env.settle();
+    assert_eq!(env.phase(), Phase::Deploying);
+    env.edit_spec(&spec("autoApply: false"));
+    env.settle();
+    assert_eq!(env.phase(), Phase::Ready);
+    env.snapshot.graph = None;
+    env.settle();
+    let text = "DGD qwen-dgd was deleted. It is created again once spec.autoApply is true.";
+    assert_eq!(env.condition_summary("DeploymentReady"), summary("False", "DeploymentNotCreated", text));
+    env.edit_spec(&spec("autoApply: true"));
+    env.settle();
+    assert_eq!(env.phase(), Phase::Deploying);
+    assert!(env.snapshot.graph.is_some());
+}
+
+#[test]
+fn early_retry_is_reported() {
+    let mut env = TestEnv::after_deployment(&spec(""));
+    annotate_retry(&mut env, "1");
+    env.settle();
+    let (status, reason, message) = env.condition_summary("SpecAccepted");
+    assert_eq!([status.as_str(), reason.as_str()], ["True", "RetryPending"]);
+    assert!(
+        message.contains("steersman.dev/retry has the new value \"1\", but this request has not failed."),
+        "{message}"
+    );
+    env.snapshot.object.annotations.remove(RETRY);
+    env.settle();
+    assert_eq!(env.condition_summary("SpecAccepted").1, "SpecAccepted");
 }
 
 #[test]

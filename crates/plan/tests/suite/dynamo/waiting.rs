@@ -396,6 +396,8 @@ fn unstartable_graph_pods_are_explained() {
                 \"hf-token-secret\" not found. Create the Secret or ConfigMap that the message names; the container starts \
                 once it exists.";
     assert_eq!(env.condition_summary("DeploymentReady"), summary("False", "DeploymentInProgress", text));
+    let line = "pod qwen-0 container main: CreateContainerConfigError: secret \"hf-token-secret\"…";
+    assert_eq!(env.status().summary.as_deref(), Some(line));
     // A graph may have hundreds of pods with one problem.
     let names = (0..100).map(|number| format!("qwen-{number}"));
     env.snapshot.graph_pods = names.map(|name| waiting(&name, "CreateContainerConfigError", secret)).collect();

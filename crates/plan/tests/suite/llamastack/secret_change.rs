@@ -61,3 +61,17 @@ fn annotation_restarts_server_with_new_secret() {
     plain.secrets.clear();
     assert_eq!(secret_versions(&plain), None, "there is nothing to follow");
 }
+
+#[test]
+fn switched_off_restarts_keep_running_pods() {
+    let mut snapshot = snapshot_with_secret("8", "2026-11-15T13:00:00Z");
+    let template = json!({ "metadata": { "annotations": { "steersman.dev/secret-versions": "0011" } } });
+    snapshot.deployment = Some(ObservedDeployment { template, ..observed_deployment(1, 1) });
+    for annotations in [vec![], vec!["yes"], vec!["false"]] {
+        for value in &annotations {
+            snapshot.object.annotations.insert(RESTART_ON_SECRET_CHANGE.into(), (*value).to_owned());
+        }
+        assert_eq!(secret_versions(&snapshot).as_deref(), Some("0011"), "{annotations:?}");
+        assert!(reasons(&snapshot).contains(&"SecretChanged"), "{annotations:?}");
+    }
+}
