@@ -128,6 +128,10 @@ fn secret_reference_is_flat_or_nested() {
         assert_eq!(reference.key(), &expected, "{value}");
         assert_eq!(serde_json::to_value(&reference).unwrap(), value);
     }
+    let both = json!({ "name": "qwen", "key": "token", "secretKeyRef": { "name": "other", "key": "token" } });
+    for value in [both, json!({ "name": "qwen" }), json!({ "key": "token" }), json!({})] {
+        assert!(serde_json::from_value::<SecretRef>(value.clone()).is_err(), "{value}");
+    }
 }
 
 /// The schema cannot reject these values, because a schema node with two types is not structural, or they do not come from

@@ -7,6 +7,8 @@ use serde_json::Value;
 const MAX_SAMPLE_BYTES: usize = 64 * 1024;
 /// Limit of everything around the samples: status, warnings, an error, or a page of another server.
 const MAX_ENVELOPE_BYTES: usize = 64 * 1024;
+/// Longer names are cut; the parser looks for shorter ones.
+const MAX_FIELD_NAME_BYTES: usize = 16;
 /// `{"data":{"result":[`: samples begin inside three brackets.
 const SAMPLE_DEPTH: usize = 3;
 
@@ -52,6 +54,13 @@ pub struct ResponseParser {
     depth: usize,
     in_text: bool,
     escaped: bool,
+    /// The last text inside one or two brackets: the name of a field, if a colon follows.
+    text: Vec<u8>,
+    in_data: bool,
+    is_result: bool,
+    /// Whether the parser is between the brackets of `data.result`. Other lists belong to the envelope.
+    in_result: bool,
+    had_result: bool,
     broken: bool,
 }
 
@@ -63,15 +72,24 @@ impl ResponseParser {
     }
 
     fn byte(&mut self, byte: u8, take: &mut impl FnMut(Sample)) {
-        let inside = self.depth > SAMPLE_DEPTH;
+        let inside = self.in_result && self.depth > SAMPLE_DEPTH;
+        let between = self.in_result && self.depth == SAMPLE_DEPTH;
         let opens = !self.in_text && matches!(byte, b'{' | b'[');
         let closes = !self.in_text && matches!(byte, b'}' | b']');
-        if inside || (opens && self.depth == SAMPLE_DEPTH) {
+        if inside || (opens && between) {
             push_bounded(&mut self.sample, byte, MAX_SAMPLE_BYTES, &mut self.broken);
-        } else if self.in_text || self.depth != SAMPLE_DEPTH || byte != b',' {
+        } else if self.in_text || !between || byte != b',' {
             // Without the commas between samples, the rest is still valid JSON.
             let mut cut = false;
             push_bounded(&mut self.envelope, byte, MAX_ENVELOPE_BYTES, &mut cut);
+        }
+        if self.depth < SAMPLE_DEPTH {
+            self.field_name(byte);
+        }
+        if byte == b'[' && opens && self.depth + 1 == SAMPLE_DEPTH && self.in_data && self.is_result {
+            self.in_result = true;
+            // JSON parsers keep the last of several lists.
+            self.broken |= std::mem::replace(&mut self.had_result, true);
         }
         match byte {
             _ if self.escaped => self.escaped = false,
@@ -88,6 +106,21 @@ impl ResponseParser {
             }
             self.sample.clear();
         }
+        self.in_result &= self.depth >= SAMPLE_DEPTH;
+    }
+
+    /// Follows the names of the fields outside of samples.
+    fn field_name(&mut self, byte: u8) {
+        match byte {
+            b'"' if !self.in_text => self.text.clear(),
+            _ if self.in_text => {
+                let mut cut = false;
+                push_bounded(&mut self.text, byte, MAX_FIELD_NAME_BYTES, &mut cut);
+            }
+            b':' if self.depth == 1 => self.in_data = self.text == b"data\"",
+            b':' => self.is_result = self.text == b"result\"",
+            _ => {}
+        }
     }
 
     /// Checks that the answer was complete.
@@ -97,6 +130,10 @@ impl ResponseParser {
             return Err(ResponseError::Error(format!("{}: {}", envelope.error_type, envelope.error)));
         }
         if self.broken || envelope.status != "success" || envelope.data["resultType"] != "vector" {
+            return Err(ResponseError::NotPrometheus);
+        }
+        // A name with an escape is not recognised, and its samples are still here.
+        if envelope.data["result"].as_array().is_some_and(|unread| !unread.is_empty()) {
             return Err(ResponseError::NotPrometheus);
         }
         // VictoriaMetrics sets this if part of its storage did not answer.
@@ -176,6 +213,23 @@ mod tests {
         for at in 0..ANSWER.len() {
             assert!(read(&[&ANSWER.as_bytes()[..at]]).1.is_err(), "{at} bytes must not be a whole answer");
         }
+    }
+
+    #[test]
+    fn only_entries_of_data_result_are_samples() {
+        let sample = r#"{"metric":{"pod":"p"},"value":[1,"1"]}"#;
+        let answer = |data: &str, more: &str| {
+            let text = format!(r#"{{"status":"success","data":{{"resultType":"vector",{data}}}{more}}}"#);
+            let (samples, result) = read(&[text.as_bytes()]);
+            result.map(|()| samples.len())
+        };
+        let list = format!(r#""result":[{sample},{sample}]"#);
+        assert_eq!(answer(&list, ""), Ok(2));
+        assert_eq!(answer(&list, &format!(r#","other":{{{list},"x":["result",1,{{"result":2}}]}}"#)), Ok(2));
+        assert_eq!(answer(&format!(r#"{list},"stats":{{"timings":{{"a":1}},"samples":[{sample}]}}"#), ""), Ok(2));
+        assert_eq!(answer(&format!(r#""stats":[{sample}],"result":[]"#), ""), Ok(0));
+        assert_eq!(answer(&format!(r#""re\u0073ult":[{sample}]"#), ""), Err(ResponseError::NotPrometheus));
+        assert_eq!(answer(&format!("{list},{list}"), ""), Err(ResponseError::NotPrometheus));
     }
 
     #[test]

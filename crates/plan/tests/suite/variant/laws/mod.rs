@@ -79,7 +79,10 @@ proptest! {
             let decision = &plan.decisions[&variant.key];
             match (decision.replicas, &decision.kind) {
                 (Some(replicas), _) => {
-                    prop_assert!(variant.bounds().allow(replicas), "{}: {replicas}", variant.key);
+                    // Read from the spec, so that a wrong `bounds` is noticed.
+                    let most = variant.spec.max_replicas.filter(|max| *max >= 1).unwrap_or(i32::MAX);
+                    let least = variant.spec.min_replicas.clamp(0, most);
+                    prop_assert!((least..=most).contains(&replicas), "{}: {replicas}", variant.key);
                     prop_assert_eq!(decision.trace.granted, replicas, "{}", variant.key);
                 }
                 (None, DecisionKind::Suppressed) => {}
