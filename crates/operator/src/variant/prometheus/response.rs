@@ -54,8 +54,8 @@ pub struct ResponseParser {
     depth: usize,
     in_text: bool,
     escaped: bool,
-    /// The last text inside one or two brackets: the name of a field, if a colon follows.
-    text: Vec<u8>,
+    /// The last string inside one or two brackets, with the quote that ends it. It names a field if a colon follows.
+    field: Vec<u8>,
     in_data: bool,
     is_result: bool,
     /// Whether the parser is between the brackets of `data.result`. Other lists belong to the envelope.
@@ -84,7 +84,7 @@ impl ResponseParser {
             push_bounded(&mut self.envelope, byte, MAX_ENVELOPE_BYTES, &mut cut);
         }
         if self.depth < SAMPLE_DEPTH {
-            self.field_name(byte);
+            self.read_field_name(byte);
         }
         if byte == b'[' && opens && self.depth + 1 == SAMPLE_DEPTH && self.in_data && self.is_result {
             self.in_result = true;
@@ -110,15 +110,15 @@ impl ResponseParser {
     }
 
     /// Follows the names of the fields outside of samples.
-    fn field_name(&mut self, byte: u8) {
+    fn read_field_name(&mut self, byte: u8) {
         match byte {
-            b'"' if !self.in_text => self.text.clear(),
+            b'"' if !self.in_text => self.field.clear(),
             _ if self.in_text => {
                 let mut cut = false;
-                push_bounded(&mut self.text, byte, MAX_FIELD_NAME_BYTES, &mut cut);
+                push_bounded(&mut self.field, byte, MAX_FIELD_NAME_BYTES, &mut cut);
             }
-            b':' if self.depth == 1 => self.in_data = self.text == b"data\"",
-            b':' => self.is_result = self.text == b"result\"",
+            b':' if self.depth == 1 => self.in_data = self.field == b"data\"",
+            b':' => self.is_result = self.field == b"result\"",
             _ => {}
         }
     }
