@@ -25,7 +25,7 @@ struct GeneratedFile {
     content: fn() -> Result<String>,
 }
 
-const FILES: [GeneratedFile; 12] = [
+const FILES: [GeneratedFile; 13] = [
     GeneratedFile {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
@@ -41,6 +41,7 @@ const FILES: [GeneratedFile; 12] = [
     GeneratedFile { path: "deploy/webhooks.yaml", content: || Ok(steersman::admission::file()?) },
     GeneratedFile { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
     GeneratedFile { path: "deploy/network-policy.yaml", content: || Ok(steersman::network_policy::file()?) },
+    GeneratedFile { path: "deploy/install.yaml", content: || Ok(steersman::install::file()?) },
     GeneratedFile { path: "docs/commands.md", content: commands },
     GeneratedFile { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::llamastack()) },
     GeneratedFile { path: "docs/dynamo-fields.md", content: || Ok(crate::fields::dynamo()) },

@@ -8,6 +8,7 @@ pub mod controllers;
 pub mod crds;
 pub mod dynamo;
 pub mod init;
+pub mod install;
 pub mod installation;
 pub mod llamastack;
 pub mod manifests;

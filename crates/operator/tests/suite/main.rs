@@ -14,6 +14,7 @@ mod crds;
 mod dynamo;
 mod earlier_texts;
 mod init;
+mod install;
 mod invalid_objects;
 mod isolation;
 mod leader;
