@@ -1,10 +1,9 @@
-//! The shipped manifests: API servers reach the webhooks through the Service that `clientConfig` names.
-
-use std::path::Path;
+//! The shipped `install.yaml`: API servers reach the webhooks through the Service that `clientConfig` names.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::Api;
 use serde_json::{Value, json};
+use steersman::install;
 use steersman::installation::NAMESPACE;
 use steersman_api::Family;
 
@@ -14,11 +13,12 @@ use crate::command::{kubectl, output_of};
 
 const SERVICE: &str = "steersman-webhook";
 
-/// A shipped manifest with this port of the Service.
-fn shipped(file: &str, port: u16) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
-    let text = std::fs::read_to_string(&path).unwrap();
-    assert!(text.contains(&format!("name: {SERVICE}")) && text.contains("port: 443\n"), "{file}");
+/// The shipped installation without its Service, and with this port of it.
+fn shipped(port: u16) -> String {
+    let text = install::file().unwrap();
+    let documents: Vec<&str> = text.split("---\n").filter(|document| !document.contains("\nkind: Service\n")).collect();
+    let text = documents.join("---\n");
+    assert!(text.contains(&format!("name: {SERVICE}")) && text.contains("port: 443\n"));
     text.replace("port: 443\n", &format!("port: {port}\n"))
 }
 
@@ -37,11 +37,7 @@ async fn shipped_manifests_reach_webhooks_through_service() {
     let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": SERVICE, "namespace": NAMESPACE },
                           "spec": { "type": "ExternalName", "externalName": "localhost" } });
     apply("service.json", &service.to_string());
-    for family in [Family::Dgdr, Family::Llsd] {
-        let file = format!("crds/{}.yaml", family.crd_name());
-        apply("crd.yaml", &shipped(&file, webhook.forwarder.port()));
-    }
-    apply("webhooks.yaml", &shipped("webhooks.yaml", webhook.forwarder.port()));
+    apply("install.yaml", &shipped(webhook.forwarder.port()));
     let operator = webhook.start_behind_service("service", &[]).await;
     operator.until_answer("/readyz", 200).await;
     let namespace = webhook.cluster.namespace("service").await.unwrap();
