@@ -84,5 +84,8 @@ async fn shipped_manifests_reach_webhooks_through_service() {
             json!({ "name": SERVICE, "namespace": NAMESPACE, "path": path, "port": env.webhook.forwarder.port() });
         assert_eq!(service, expected);
     }
-    kubectl(env.cluster(), &["delete", "service", SERVICE, "--namespace", NAMESPACE]).output().unwrap();
+    // Other tests of this cluster install the rest themselves.
+    let own = ["delete", "--namespace", NAMESPACE, "service/steersman-webhook", "deployment.apps/steersman"];
+    kubectl(env.cluster(), &own).output().unwrap();
+    kubectl(env.cluster(), &["delete", "crd", Family::Va.crd_name()]).output().unwrap();
 }
