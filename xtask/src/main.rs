@@ -9,10 +9,11 @@ mod command;
 mod coverage;
 mod fields;
 mod fuzz;
+mod go_programs;
 mod guard;
 mod layers;
 mod llamastack_real;
-mod local_cluster;
+
 mod operator;
 mod progress;
 mod python;

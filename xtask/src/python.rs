@@ -10,7 +10,7 @@ use steersman_plan::llamastack::config::base::DISTRIBUTIONS;
 use steersman_testkit::cache::{self, RunFolder};
 
 use crate::command::run_lines;
-use crate::local_cluster::lock;
+use crate::go_programs::lock;
 use crate::progress::Progress;
 
 const LLAMASTACK_REQUIREMENTS: &str = "crates/plan/tests/llamastack-real/requirements.txt";

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use steersman_testkit::cache::{self, RunFolder};
 
-use crate::local_cluster;
+use crate::go_programs;
 use crate::progress::elapsed;
 use session::{Session, StepOutcome};
 use steps::{ON_DEMAND, STEPS, TestStep};
@@ -32,7 +32,7 @@ impl Test {
         let chosen: Vec<&TestStep> = usual.chain(ON_DEMAND.iter().filter(named)).collect();
         if chosen.iter().any(|step| step.on_cluster) {
             let alternative = "steps without the cluster can still run, such as `cargo xtask test --suite unit`";
-            local_cluster::check().map_err(|missing| anyhow!("{missing}; {alternative}"))?;
+            go_programs::check().map_err(|missing| anyhow!("{missing}; {alternative}"))?;
         }
         let run = RunFolder::create(&cache::runs_folder()?)?;
         let mut session = Session::new(run.path());

@@ -24,7 +24,7 @@ use steersman_testkit::{
 };
 
 use crate::progress::Progress;
-use crate::{local_cluster, operator};
+use crate::{go_programs, operator};
 
 #[derive(Args)]
 pub struct Up {
@@ -68,7 +68,7 @@ impl Up {
     }
 
     async fn run_local_cluster(&self) -> Result<()> {
-        let binaries = local_cluster::programs()?;
+        let binaries = go_programs::cluster_programs()?;
         // The build comes first: the start of the cluster would compete with the compiler.
         let program = operator::build(self.release)?;
         let run = RunFolder::create(&cache::runs_folder()?)?;

@@ -1,5 +1,5 @@
-//! The programs of the local cluster and the folder into which they are built. The name of the folder is a hash of all
-//! inputs of the build, so that a changed module is rebuilt and clones at different commits do not interfere.
+//! The programs that are built from pinned Go modules, and the folders into which they are built. The name of a folder is a
+//! hash of all inputs of the build, so that a changed module is rebuilt and clones at different commits do not interfere.
 
 use std::path::{Path, PathBuf};
 
@@ -8,34 +8,67 @@ use sha2::{Digest, Sha256};
 
 use crate::cache;
 
-const GO_MOD: &str = include_str!("../../../cluster/go.mod");
-const GO_SUM: &str = include_str!("../../../cluster/go.sum");
+/// A Go module of this repository that pins programs, and how they are built.
+pub struct GoModule {
+    /// The purpose of the programs, as messages name it.
+    pub title: &'static str,
+    /// Folder of the module, below the root of the repository.
+    pub folder: &'static str,
+    /// The programs: the name by which Go builds each, and the name that we give it.
+    pub programs: &'static [(&'static str, &'static str)],
+    /// Whether the programs need a C compiler.
+    pub cgo: bool,
+    /// Size of Go's two caches and the programs after a first build.
+    pub first_build_bytes: u64,
+    /// Name of the folder in the cache.
+    cache_folder: &'static str,
+    /// Texts of `go.mod`, `go.sum` and of Go code in the folder: a change of any of them causes a new build.
+    go_mod: &'static str,
+    go_sum: &'static str,
+    sources: &'static [&'static str],
+    /// Packages to build. `tool` stands for all of the module's `tool` lines.
+    packages: &'static [&'static str],
+    build_tags: &'static str,
+}
 
-/// Build tags. They exclude Prometheus' cloud discovery, which takes most of its build time.
-const BUILD_TAGS: &str = "netgo,remove_all_sd,enable_kubernetes_sd";
+/// The control plane of the local cluster, the simulation of its nodes, and Prometheus.
+pub static CLUSTER: GoModule = GoModule {
+    title: "the local cluster",
+    folder: "cluster",
+    programs: &[
+        ("server", "etcd"),
+        ("kube-apiserver", "kube-apiserver"),
+        ("kube-controller-manager", "kube-controller-manager"),
+        ("kube-scheduler", "kube-scheduler"),
+        ("kubectl", "kubectl"),
+        ("kwok", "kwok"),
+        ("prometheus", "prometheus"),
+    ],
+    cgo: false,
+    first_build_bytes: 6 << 30,
+    cache_folder: "cluster",
+    go_mod: include_str!("../../../cluster/go.mod"),
+    go_sum: include_str!("../../../cluster/go.sum"),
+    sources: &[],
+    packages: &["tool"],
+    // They exclude Prometheus' cloud discovery, which takes most of its build time.
+    build_tags: "netgo,remove_all_sd,enable_kubernetes_sd",
+};
 
-/// The programs: the name by which the Go module's `tool` line builds each, and the name that we give it.
-pub const PROGRAMS: [(&str, &str); 7] = [
-    ("server", "etcd"),
-    ("kube-apiserver", "kube-apiserver"),
-    ("kube-controller-manager", "kube-controller-manager"),
-    ("kube-scheduler", "kube-scheduler"),
-    ("kubectl", "kubectl"),
-    ("kwok", "kwok"),
-    ("prometheus", "prometheus"),
-];
+/// All modules, for tests that hold for each.
+#[cfg(test)]
+static MODULES: [&GoModule; 1] = [&CLUSTER];
 
-/// The built programs.
+/// The built programs of a module.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     folder: PathBuf,
 }
 
 impl Binaries {
-    /// The built programs, or `None` if they are not built. The folder is created by a rename, so it is complete.
+    /// The programs of the local cluster, or `None` if they are not built.
     pub fn find() -> Result<Option<Self>> {
-        let folder = folder()?;
-        Ok(folder.is_dir().then_some(Self { folder }))
+        CLUSTER.find()
     }
 
     pub fn path(&self, program: &str) -> PathBuf {
@@ -43,52 +76,73 @@ impl Binaries {
     }
 }
 
-/// The folder for the programs of this version of the module.
-pub fn folder() -> Result<PathBuf> {
-    Ok(cache::folder()?.join("cluster").join(build_hash()))
-}
-
-fn build_hash() -> String {
-    let mut hash = Sha256::new();
-    let target = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
-    for part in [GO_MOD, GO_SUM, &build_arguments(Path::new("")).join(" "), &target] {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
+impl GoModule {
+    /// The built programs, or `None` if they are not built. The folder is created by a rename, so it is complete.
+    pub fn find(&self) -> Result<Option<Binaries>> {
+        let folder = self.target_folder()?;
+        Ok(folder.is_dir().then_some(Binaries { folder }))
     }
-    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
-}
 
-/// Arguments of `go` that build all programs into `into`. `go` must run in the folder of the module.
-pub fn build_arguments(into: &Path) -> Vec<String> {
-    let version = module_version("k8s.io/kubernetes").unwrap_or_default();
-    [
-        "build",
-        "-v",
-        "-trimpath",
-        "-buildvcs=false",
-        // Debug data is not needed, and omitting it makes the first build faster.
-        "-gcflags=all=-dwarf=false",
-        "-tags",
-        BUILD_TAGS,
-        "-ldflags",
-        &format!("-s -w -X k8s.io/component-base/version.gitVersion={version}"),
-        "-o",
-        &format!("{}/", into.display()),
-        "tool",
-    ]
-    .map(String::from)
-    .to_vec()
-}
+    /// The folder for the programs of this version of the module.
+    pub fn target_folder(&self) -> Result<PathBuf> {
+        Ok(cache::folder()?.join(self.cache_folder).join(self.build_hash()))
+    }
 
-/// Arguments of `go` that list every package of the build.
-pub fn list_arguments() -> Vec<String> {
-    ["list", "-deps", "-tags", BUILD_TAGS, "tool"].map(String::from).to_vec()
-}
+    fn build_hash(&self) -> String {
+        let mut hash = Sha256::new();
+        let target = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+        let arguments = self.build_arguments(Path::new("")).join(" ");
+        let inputs = [self.go_mod, self.go_sum, &arguments, &target];
+        for part in inputs.iter().chain(self.sources) {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    }
 
-/// The oldest Go version that can build the module, from its `go` line.
-pub fn required_go() -> Result<(u32, u32)> {
-    let line = GO_MOD.lines().find_map(|line| line.strip_prefix("go ")).context("cluster/go.mod has no `go` line")?;
-    go_version(line).with_context(|| format!("cluster/go.mod: cannot read the Go version {line:?}"))
+    /// Arguments of `go` that build all programs into `into`. `go` must run in the folder of the module.
+    pub fn build_arguments(&self, into: &Path) -> Vec<String> {
+        let version = self.pinned_version("k8s.io/kubernetes").unwrap_or_default();
+        let options = [
+            "build",
+            "-v",
+            "-trimpath",
+            "-buildvcs=false",
+            // Debug data is not needed, and omitting it makes the first build faster.
+            "-gcflags=all=-dwarf=false",
+            "-tags",
+            self.build_tags,
+            "-ldflags",
+            &format!("-s -w -X k8s.io/component-base/version.gitVersion={version}"),
+            "-o",
+            &format!("{}/", into.display()),
+        ]
+        .map(String::from);
+        options.into_iter().chain(self.packages.iter().map(|name| (*name).to_owned())).collect()
+    }
+
+    /// Arguments of `go` that list every package of the build.
+    pub fn list_arguments(&self) -> Vec<String> {
+        let options = ["list", "-deps", "-tags", self.build_tags];
+        options.iter().chain(self.packages).map(|word| (*word).to_owned()).collect()
+    }
+
+    /// The oldest Go version that can build the module, from its `go` line.
+    pub fn required_go(&self) -> Result<(u32, u32)> {
+        let file = format!("{}/go.mod", self.folder);
+        let mut lines = self.go_mod.lines();
+        let line =
+            lines.find_map(|line| line.strip_prefix("go ")).with_context(|| format!("{file} has no `go` line"))?;
+        go_version(line).with_context(|| format!("{file}: cannot read the Go version {line:?}"))
+    }
+
+    /// The version that the module pins for one of its direct requirements.
+    pub fn pinned_version(&self, module: &str) -> Option<&'static str> {
+        self.go_mod.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next() == Some(module)).then(|| words.next()).flatten().filter(|word| word.starts_with('v'))
+        })
+    }
 }
 
 /// Major and minor version of a Go version such as `go1.26.8` or `1.26.0`.
@@ -99,14 +153,6 @@ pub fn go_version(text: &str) -> Option<(u32, u32)> {
     let minor = parts.next()?;
     let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
     Some((major, minor[..digits].parse().ok()?))
-}
-
-/// The version that the module pins for one of its direct requirements.
-pub fn module_version(module: &str) -> Option<&'static str> {
-    GO_MOD.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next() == Some(module)).then(|| words.next()).flatten().filter(|word| word.starts_with('v'))
-    })
 }
 
 #[cfg(test)]
@@ -125,36 +171,43 @@ mod tests {
         ] {
             assert_eq!(go_version(text), expected, "{text:?}");
         }
-        assert!((1, 26) <= required_go().unwrap());
+        for module in MODULES {
+            assert!((1, 26) <= module.required_go().unwrap(), "{}", module.folder);
+        }
     }
 
     #[test]
     fn programs_match_tool_lines() {
-        let tools: Vec<_> = GO_MOD
-            .lines()
-            .skip_while(|line| *line != "tool (")
-            .skip(1)
-            .take_while(|line| *line != ")")
-            .map(|line| line.trim().trim_end_matches("/v3").rsplit('/').next().unwrap())
-            .collect();
-        let mut built: Vec<_> = PROGRAMS.iter().map(|(built, _)| *built).collect();
-        built.sort_unstable();
-        let mut named = tools.clone();
-        named.sort_unstable();
-        assert_eq!(named, built);
+        for module in MODULES.into_iter().filter(|module| module.packages == ["tool"]) {
+            let mut tools: Vec<_> = module
+                .go_mod
+                .lines()
+                .skip_while(|line| *line != "tool (")
+                .skip(1)
+                .take_while(|line| *line != ")")
+                .map(|line| line.trim().trim_end_matches("/v3").rsplit('/').next().unwrap())
+                .collect();
+            tools.sort_unstable();
+            let mut built: Vec<_> = module.programs.iter().map(|(built, _)| *built).collect();
+            built.sort_unstable();
+            assert_eq!(tools, built, "{}", module.folder);
+        }
     }
 
     #[test]
     fn staging_modules_match_kubernetes_version() {
-        let version = module_version("k8s.io/kubernetes").unwrap();
-        let staging = version.replacen("v1.", "v0.", 1);
-        let replaced: Vec<_> = GO_MOD.lines().filter(|line| line.contains("=>")).collect();
-        assert!(replaced.len() > 25, "the staging modules of Kubernetes are replaced one by one");
-        for line in replaced {
-            assert!(
-                line.ends_with(&staging),
-                "{line} must name {staging}, the staging version of Kubernetes {version}"
-            );
+        for module in MODULES {
+            let Some(version) = module.pinned_version("k8s.io/kubernetes") else { continue };
+            let staging = version.replacen("v1.", "v0.", 1);
+            let replaced: Vec<_> = module.go_mod.lines().filter(|line| line.contains("=>")).collect();
+            assert!(replaced.len() > 25, "the staging modules of Kubernetes are replaced one by one");
+            for line in replaced {
+                assert!(
+                    line.ends_with(&staging),
+                    "{line} must name {staging}, the staging version of Kubernetes {version}"
+                );
+            }
         }
+        assert!(CLUSTER.pinned_version("k8s.io/kubernetes").is_some());
     }
 }

@@ -30,7 +30,7 @@ use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::{Cluster, Flavour, Namespace, NodePool, OperatorAccount, Options, wait};
 
 use super::process::{Usage, usage};
-use crate::local_cluster;
+use crate::go_programs;
 use crate::operator::{self, Running};
 use crate::progress::{self, Progress};
 
@@ -130,7 +130,7 @@ async fn measure<K>(burst: &Burst, program: Option<PathBuf>) -> Result<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static,
 {
-    let binaries = local_cluster::programs()?;
+    let binaries = go_programs::cluster_programs()?;
     let program = program.map_or_else(|| operator::build(true), Ok)?;
     let run = RunFolder::create(&cache::runs_folder()?)?;
     let progress = Progress::start("starting the local cluster");

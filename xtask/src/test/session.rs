@@ -15,7 +15,7 @@ use steersman_testkit::{CLUSTERS_VARIABLE, Cluster, Flavour, Options};
 
 use super::steps::{TestStep, test_command};
 use crate::command::{run, run_lines, show};
-use crate::{local_cluster, progress};
+use crate::{go_programs, progress};
 
 /// Interval at which the progress of concurrent steps is printed.
 const STATUS_INTERVAL: Duration = Duration::from_secs(60);
@@ -141,7 +141,7 @@ impl Session {
         if !self.clusters.is_empty() {
             return Ok(());
         }
-        let binaries = local_cluster::programs()?;
+        let binaries = go_programs::cluster_programs()?;
         let started = Instant::now();
         let runtime = tokio::runtime::Runtime::new()?;
         let start = |flavour: Flavour| {

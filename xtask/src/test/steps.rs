@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::session::Session;
 use crate::command::{cargo, run};
-use crate::{check, llamastack_real as real, local_cluster, python};
+use crate::{check, go_programs, llamastack_real as real, python};
 
 pub struct TestStep {
     /// Name of the step, and of its test binary if it has one.
@@ -126,7 +126,7 @@ fn dynamo_real(session: &mut Session) -> Result<()> {
         return session.skip("dynamo-real", "Python 3.12 was not found; install it as `python3.12`");
     };
     let packages = python.dynamo()?;
-    local_cluster::programs()?;
+    go_programs::cluster_programs()?;
     let mut command = test_command();
     command.args(["--test", "operator", "--", "--ignored", "dynamo::real_profiler"]);
     command.env("STEERSMAN_DYNAMO_PYTHON", python.program()).env("STEERSMAN_DYNAMO_PACKAGES", packages);
@@ -141,7 +141,7 @@ const FEW_THREADS: &[&str] = &["--", "--test-threads", "4"];
 
 /// Runs a test binary that starts its own cluster.
 fn run_scenarios(session: &mut Session, test: &str, arguments: &[&str]) -> Result<()> {
-    local_cluster::programs()?;
+    go_programs::cluster_programs()?;
     session.stop_clusters();
     let mut command = test_command();
     command.args(["--test", test]).args(arguments);

@@ -24,7 +24,7 @@ use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::prometheus::ClientAuth;
 use steersman_testkit::{Cluster, FakePodMetrics, Flavour, OperatorAccount, Options, PrometheusServer};
 
-use crate::local_cluster;
+use crate::go_programs;
 use crate::operator::{self, Running};
 use crate::progress::Progress;
 
@@ -48,7 +48,7 @@ pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
 }
 
 async fn measure(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
-    let binaries = local_cluster::programs()?;
+    let binaries = go_programs::cluster_programs()?;
     let program = program.map_or_else(|| operator::build(true), Ok)?;
     let mut rows = Vec::new();
     for size in sizes {
