@@ -220,9 +220,12 @@ fn remote_vllm_starts_without_variables() {
 
 #[test]
 fn fr_027b_name_selects_embedded_base() {
-    let resolved = resolve(Some("starter"), Ok(None)).unwrap();
-    assert_eq!((resolved.source, resolved.passed_over), (BaseSource::Embedded, None));
-    assert_eq!(*resolved.base, *embedded_base("starter"));
+    for known in DISTRIBUTIONS {
+        let resolved = resolve(Some(known.name), Ok(None)).unwrap();
+        assert_eq!((resolved.source, resolved.passed_over), (BaseSource::Embedded, None));
+        assert_eq!(resolved.base.name, known.name);
+        assert_eq!(*resolved.base, *embedded_base(known.name));
+    }
 }
 
 #[test]

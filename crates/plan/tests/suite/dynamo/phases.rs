@@ -25,6 +25,8 @@ fn item_2_1_phases_are_reported_once_each() {
         "DynamoGraphDeployment qwen-dgd",
     ];
     assert_eq!(env.created, created);
+    let (status, reason, _) = env.condition_summary("Succeeded");
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "Deployed"));
 }
 
 #[test]
@@ -36,6 +38,8 @@ fn item_2_1_manual_apply_stops_at_ready() {
     assert_eq!(env.condition_summary("SpecGenerated"), summary("True", "SpecGenerated", &message));
     assert!(env.snapshot.object.annotations[GENERATED_GRAPH].contains("VllmDecodeWorker"));
     assert_eq!(env.status().dgd_name.as_deref(), Some("qwen-dgd"));
+    let (status, reason, _) = env.condition_summary("Succeeded");
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "SpecGenerated"));
 }
 
 #[test]
@@ -130,6 +134,8 @@ fn item_2_4_degraded_graph_returns_to_deploying() {
     );
     assert_eq!(env.event_reasons(), ["DeploymentDegraded"]);
     assert_eq!(env.events[0].message, "DynamoGraphDeployment qwen-dgd degraded from Ready to pending");
+    let (status, reason, _) = env.condition_summary("Succeeded");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Deploying"));
     env.graph_mut().state = Some("successful".into());
     env.settle();
     assert_eq!(env.phase(), Phase::Deployed);

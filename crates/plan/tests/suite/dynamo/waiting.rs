@@ -205,7 +205,8 @@ fn unstartable_pod_is_reported_without_failing_request() {
         let (status, reason, message) = env.condition_summary("Profiling");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "Initializing"));
         assert!(message.starts_with(why), "{message}");
-        assert_eq!(env.condition_summary("Succeeded").2, format!("Profiling is in progress: {message}"));
+        let progress = format!("Profiling is in progress: {message}");
+        assert_eq!(env.condition_summary("Succeeded"), summary("False", "Profiling", &progress));
         assert_eq!(env.event_reasons(), told);
         env.set_pod_phase("Running");
         env.settle();

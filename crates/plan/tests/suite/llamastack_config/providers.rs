@@ -12,6 +12,8 @@ fn fr_030_names_become_types() {
         ("inference", "inference", "remote::vllm", "remote::vllm"),
         ("inference", "inference", "sentence-transformers", "inline::sentence-transformers"),
         ("safety", "safety", "llama-guard", "inline::llama-guard"),
+        // The base does not have this one.
+        ("safety", "safety", "prompt-guard", "inline::prompt-guard"),
         ("vectorIo", "vector_io", "faiss", "inline::faiss"),
         ("vectorIo", "vector_io", "pgvector", "remote::pgvector"),
         ("vectorIo", "vector_io", "milvus", "remote::milvus"),

@@ -19,8 +19,13 @@ fn fr_053_base_storage_is_the_default() {
 
 #[test]
 fn fr_050b_051a_sqlite_keeps_existing_file() {
+    let base = modified_starter(|config| {
+        for backend in ["kv_default", "sql_default"] {
+            config["storage"]["backends"][backend]["db_path"] = json!(format!("/data/{backend}.db"));
+        }
+    });
     for text in ["{storage: {kv: {}, sql: {}}}", "{storage: {kv: {type: sqlite}, sql: {type: sqlite}}}"] {
-        assert_eq!(config_for(text)["storage"], starter().config["storage"], "{text}");
+        assert_eq!(config(&generate_on(&base, text))["storage"], base.config["storage"], "{text}");
     }
 }
 

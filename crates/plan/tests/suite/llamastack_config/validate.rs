@@ -141,7 +141,12 @@ fn wrong_types_are_rejected_with_path() {
 fn all_wrong_types_are_reported_unquoted() {
     let messages =
         errors("{providers: {inference: hush, safety: 1}, resources: {models: [[]]}, networking: {expose: []}}");
-    assert_eq!(messages.len(), 4);
+    let places =
+        ["spec.providers.inference", "spec.providers.safety", "spec.resources.models[0]", "spec.networking.expose"];
+    assert_eq!(messages.len(), places.len());
+    for (message, place) in messages.iter().zip(places) {
+        assert!(message.starts_with(&format!("{place}: ")), "{message}");
+    }
     assert!(!messages.concat().contains("hush"));
 }
 

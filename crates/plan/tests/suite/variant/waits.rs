@@ -29,6 +29,21 @@ fn while_a_decision_is_carried_out_no_other_is_made() {
 }
 
 #[test]
+fn unfollowed_scale_down_is_awaited_for_ten_minutes() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.6, 1.0);
+    seen.variants[0].status = Some(decided(4, "Earlier", ago(1)));
+    let awaited = decision(&seen, "v");
+    assert_eq!((awaited.replicas, awaited.trace.decided_by), (Some(4), DecidedBy::Hold), "{}", awaited.trace);
+    later(&mut seen, 9);
+    assert_eq!(replicas(&seen, "v"), 4);
+    // Somebody keeps the workload at five: the load decides again, and it needs all of them.
+    later(&mut seen, 2);
+    let kept = decision(&seen, "v");
+    let told = "saturation-only mode: no-change; the scale target stayed at 5 replicas instead of 4";
+    assert_eq!((kept.replicas, kept.reason.as_str()), (Some(5), told), "{}", kept.trace);
+}
+
+#[test]
 fn what_a_replica_that_hangs_keeps_a_model_from_is_told() {
     for tokens in [false, true] {
         let mut seen = a_fleet(vec![a_variant("v", "5", 10)], 0.95, 2.0);
