@@ -327,7 +327,8 @@ async fn rotated_secret_is_reported_or_restarts_server() {
     assert_eq!(ns.pod_uids().await, pods, "nothing restarts by itself");
     ns.api::<Deployment>().restart(STACK).await.unwrap();
     ns.wait_for_condition("SpecAccepted", "True", "SpecAccepted").await;
-    assert!(ns.pod_uids().await.is_disjoint(&pods));
+    let renewed = async || ns.pod_uids().await.is_disjoint(&pods).then_some(());
+    wait::eventually("the old pod is gone", renewed).await.unwrap();
 
     ns.patch(json!({ "metadata": { "annotations": { "steersman.dev/restart-on-secret-change": "true" } } })).await;
     let versions = async || ns.server().await.annotation("steersman.dev/secret-versions").as_str().map(str::to_owned);
