@@ -181,27 +181,25 @@ fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
     })
 }
 
-/// A graph of another owner is never adopted, so that profiling would be in vain.
+/// A graph of another owner is never adopted, and one of an earlier attempt never changed, so that profiling would be in
+/// vain.
 fn graph_name_taken(snapshot: &Snapshot) -> Option<Obstacle> {
     let object = &snapshot.object;
     let graph = snapshot.graph.as_ref().filter(|_| request::auto_apply(object))?;
-    let claim = graph::claim(object, graph);
-    (claim != graph::Claim::Ours).then(|| {
-        missing_obstacle(
-            reported::about("DeploymentNameTaken", Family::Dgd.kind(), &graph.name),
-            claim.refusal(&graph.name),
-            "Delete it, or set another name in spec.overrides.dgd.metadata.name; profiling then starts.",
-        )
-    })
+    Some(missing_obstacle(
+        reported::about("DeploymentNameTaken", Family::Dgd.kind(), &graph.name),
+        graph::claim(object, graph).refusal(&graph.name),
+        "Delete it, or set another name in spec.overrides.dgd.metadata.name; profiling then starts.",
+    ))
 }
 
 fn changed(snapshot: &Snapshot) -> Option<Finding> {
     let object = &snapshot.object;
     if request::phase(object) == Some(Phase::Failed) {
-        let began = request::has_job(object) && request::acceptance(object) == Acceptance::Changed;
+        let began = request::has_job(object) && super::phase::has_changed_since_failure(object);
         return began.then(|| {
             Finding::blocker(
-                "SpecChangeIgnored",
+                super::phase::SPEC_CHANGE_IGNORED,
                 "The spec was changed after this request failed, and the change has no effect.",
                 format!("To profile with the changed spec: {}", request::retry_command(object)),
             )
