@@ -135,7 +135,8 @@ async fn deploying_request_without_auto_apply_returns_to_ready() {
     let Some(ns) = TestNamespace::open("undecided").await else { return };
     ns.apply_request(spec(json!({}))).await;
     ns.complete_profiling().await;
-    ns.wait_for_phase("Deploying").await;
+    let is_followed = |request: &Value| condition(request, "DeploymentReady")["reason"] == "DeploymentInProgress";
+    ns.wait_for("the graph is followed", is_followed).await;
     let graph = ns.graph().await.uid();
     let both = Patch::Merge(json!({ "spec": { "autoApply": false, "model": "Qwen/Qwen3-32B" } }));
     let rejection = ns.requests().patch(REQUEST, &PatchParams::default(), &both).await.unwrap_err().to_string();

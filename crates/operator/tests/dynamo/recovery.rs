@@ -53,7 +53,8 @@ async fn failed_request_is_retried_by_annotation() {
     // The command of the message.
     let message = condition(&request, "SpecAccepted")["message"].as_str().unwrap();
     let (_, command) = message.split_once("kubectl ").unwrap();
-    let command = command.replace("$(date +%s)", "1");
+    let (command, _) = command.split_once("$(date +%s)").unwrap();
+    let command = format!("{command}1");
     ns.env.cluster.kubectl(&command.split_whitespace().collect::<Vec<_>>()).unwrap();
     ns.wait_for_phase("Profiling").await;
     let job = ns.job().await;

@@ -195,6 +195,7 @@ fn atomic_lists_and_references_are_replaced_whole() {
         let pod_with = |value: &str| place.replace('@', &format!("{field}: {value}"));
         let (old, new) = match field {
             "selector" => ("{matchLabels: {old: x}}", "{matchLabels: {new: x}}"),
+            "fileKeyRef" => ("{key: x, optional: true}", "{key: new}"),
             _ => ("{name: x, optional: true}", "{name: new}"),
         };
         let mut graph = yaml(BETA);
