@@ -152,7 +152,9 @@ fn replicas_without_a_node_take_no_accelerators_from_others() {
 fn numbers_in_a_written_status_take_no_accelerators_from_others() {
     for target_of_a in [Lookup::Known(()), Lookup::Unknown("forbidden".to_owned())] {
         let mut seen = rivals();
+        offer(&mut seen, &[("H100", 4)]);
         later(&mut seen, 1);
+        offer(&mut seen, &[("H100", 5)]);
         let mut written = VariantAutoscalingStatus::clone(&decided(900, "Written", ago(1)));
         written.current_alloc = Some(CurrentAlloc { num_replicas: 900 });
         seen.variants[0].status = Some(written.into());
