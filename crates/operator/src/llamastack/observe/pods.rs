@@ -7,12 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use kube::api::{Api, ApiResource};
 use kube::runtime::watcher;
 use steersman_plan::llamastack::pod_problem;
 use steersman_plan::pods::{ObservedPod, StartupProblem};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
-use steersman_runtime::store::{Change, PAGE, Record, Scope, Store, SyncState};
+use steersman_runtime::store::{Change, RawObject, Record, SMALL_PAGE, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
 use crate::pods::observe as observe_pod;
@@ -93,9 +94,10 @@ impl PodWatch {
         enqueue: impl Fn(NamespacedName),
         stop: CancellationToken,
     ) {
-        let config = watcher::Config::default().labels(SERVERS).page_size(PAGE);
+        let config = watcher::Config::default().labels(SERVERS).page_size(SMALL_PAGE);
         let changed = |change| self.affected(&change).into_iter().for_each(&enqueue);
-        let follow = self.store.follow(scope.typed(server), "Pod", config, record, changed);
+        let api: Api<RawObject> = scope.api(server, &ApiResource::erase::<Pod>(&()));
+        let follow = self.store.follow(api, "Pod", config, |pod| record(&pod.parse()?), changed);
         let early = async {
             self.store.synced().await;
             self.take_early().into_iter().for_each(&enqueue);
