@@ -12,6 +12,7 @@ use crate::process::operator::OperatorProcess;
 const CONFIG_CHANGED_LINE: &str = "ConfigMap changed, triggering global reconciliation";
 const STARTED_LINE: &str = "Starting reconciliation";
 const SKIPPED_LINE: &str = "No VariantAutoscalings found, skipping ConfigMap reconciliation";
+const EMPTY_FLEET_LINE: &str = "No active VariantAutoscalings found, skipping optimization";
 
 /// A reconcile interval that no test reaches.
 const UNREACHED_INTERVAL: &str = "1h";
@@ -142,6 +143,17 @@ async fn debounced_changes_cause_one_reconcile() {
     );
     assert_eq!(reconcile_counts(&operator).await, (2, 6), "{}", operator.log());
     assert_eq!(test.status("v-1").await["currentAlloc"]["numReplicas"], 2);
+
+    // An HPA must not follow a deleted object until the debounced reconcile.
+    test.objects().delete("v-2", &DeleteParams::default()).await.unwrap();
+    let without_series = wait::eventually("the series of the deleted object are gone", async || {
+        let (_, text) = operator.metrics("/metrics", None).await?;
+        (!text.contains(r#"variant_name="v-2""#)).then_some(text)
+    });
+    let text = without_series.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    assert!(text.contains(r#"variant_name="v-1""#), "{text}");
+    let reconciles = metrics::sum_series(&text, "controller_runtime_reconcile_total{controller=\"va\"");
+    assert_eq!(reconciles as u64, 2, "{}", operator.log());
 }
 
 #[tokio::test]
@@ -149,7 +161,8 @@ async fn config_change_without_objects_only_logs() {
     let Some(test) = TestNamespace::new("empty").await else { return };
     test.create_fleet(0).await;
     let (_lease_lock, installation) = test.installation().await;
-    let operator = test.start(&installation, &[]).await;
+    // A minimal debounce window, so that a reconcile without objects is not merged with the one for the first object.
+    let operator = test.start(&installation, &["--variant-debounce", "1ms"]).await;
     operator.wait_for_log("controller started").await;
     // A change before the initial list is complete is part of that list, so the change is repeated until it is logged.
     let mut hours = 2;
@@ -177,4 +190,6 @@ async fn config_change_without_objects_only_logs() {
     test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": "1s" })).await;
     until_reconciles(&operator, 5).await;
     assert_eq!(operator.count_logged(CONFIG_CHANGED_LINE, |_| true), 1, "{}", operator.log());
+    // A reconcile without objects logs this, even one that began only after the checks above.
+    assert!(!operator.has_logged(EMPTY_FLEET_LINE), "{}", operator.log());
 }
