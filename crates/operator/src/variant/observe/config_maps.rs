@@ -184,5 +184,7 @@ mod tests {
         }
         let sources = maps.sources(BTreeSet::from(["team".to_owned()])).unwrap();
         assert_eq!(sources.too_large, [("team".to_owned(), names::ZERO_CAMEL.to_owned())].into());
+        let other = maps.sources(BTreeSet::from(["other".to_owned()])).unwrap();
+        assert!(other.maps.is_empty() && other.too_large.is_empty(), "namespace `team` must not be read");
     }
 }
