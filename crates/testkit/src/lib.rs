@@ -13,6 +13,7 @@ pub mod binaries;
 pub mod cache;
 mod client;
 pub mod cluster;
+pub mod cluster_gateway;
 pub mod conditions;
 mod exclusive;
 pub mod fake_graphs;
@@ -41,6 +42,7 @@ pub mod wait;
 
 pub use apply::object;
 pub use cluster::{Cluster, Flavour, Options};
+pub use cluster_gateway::ClusterGateway;
 pub use conditions::{condition, condition_parts};
 pub use exclusive::{ExclusiveCluster, exclusive_cluster};
 pub use fake_metrics::FakePodMetrics;
