@@ -243,6 +243,31 @@ mod tests {
         assert_eq!(written(Style::Plain, true), "x\x1b[0m");
     }
 
+    /// Set in the process of the test below that panics.
+    const PANIC_VARIABLE: &str = "STEERSMAN_TEST_PANIC_ON_SCREEN";
+
+    #[test]
+    fn panic_restores_the_terminal_before_its_message() {
+        if std::env::var_os(PANIC_VARIABLE).is_some() {
+            let screen = Screen::enter().unwrap();
+            // Without this, the screen would be left when it is dropped, after the message.
+            std::mem::forget(screen);
+            panic!("this message must be readable");
+        }
+        let terminal = steersman_testkit::PseudoTerminal::open(80, 24).unwrap();
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["panic_restores_the_terminal_before_its_message", "--nocapture"]).env(PANIC_VARIABLE, "1");
+        assert!(!terminal.attach(&mut command).unwrap().status().unwrap().success());
+        let started = std::time::Instant::now();
+        while !terminal.output().contains("test result") && started.elapsed().as_secs() < 60 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let output = terminal.output();
+        let (shown, after) = output.rsplit_once("\x1b[?1049l").expect(&output);
+        assert!(shown.contains("\x1b[?1049h") && after.contains("this message must be readable"), "{output:?}");
+        assert!(terminal.echoes_lines().unwrap());
+    }
+
     #[test]
     fn process_of_another_session_is_not_in_foreground() {
         // A process without terminal has the foreground group -1, which is no group.

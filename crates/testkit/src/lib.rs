@@ -36,6 +36,7 @@ pub mod ports;
 pub mod process;
 pub mod process_tree;
 pub mod prometheus;
+pub mod pty;
 mod shared;
 pub mod skip;
 pub mod wait;
@@ -53,4 +54,6 @@ pub use nodes::{Gpu, NodePool};
 pub use operator::{Operator, OperatorAccount, OperatorCommand, WebhookFamilies};
 pub use pod_behaviour::PodBehaviour;
 pub use prometheus::PrometheusServer;
+pub use pty::PseudoTerminal;
+
 pub use shared::{CLUSTERS_VARIABLE, ProcessCluster, prepared_cluster, shared_cluster, start_process_cluster};

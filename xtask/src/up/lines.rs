@@ -30,7 +30,8 @@ pub async fn show(
             all_listed &= objects.is_some();
             for object in objects.unwrap_or_default() {
                 let state = object_state(family, &object.data["status"]);
-                let text = format!("{:<26} {}", state.phase, state.reason);
+                let part = state.part.map_or_else(String::new, |part| format!(": {part}"));
+                let text = format!("{:<26} {}", format!("{}{part}", state.phase), state.reason);
                 states.insert(format!("{:<4} {:<34}", family.short_name(), object.name_any()), text);
             }
         }

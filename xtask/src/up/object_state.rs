@@ -15,6 +15,8 @@ pub enum Health {
 pub struct ObjectState {
     pub health: Health,
     pub phase: String,
+    /// Part of the phase, such as that of a profiler.
+    pub part: Option<String>,
     /// Cause of the phase, or facts about an object that is well. May be empty.
     pub reason: String,
 }
@@ -40,7 +42,7 @@ fn server(status: &Value) -> ObjectState {
         _ => Health::Waiting,
     };
     let cause = cause(status).map(str::to_owned);
-    ObjectState { health, phase, reason: cause.or_else(|| server_facts(status)).unwrap_or_default() }
+    ObjectState { health, phase, part: None, reason: cause.or_else(|| server_facts(status)).unwrap_or_default() }
 }
 
 /// The server's version and the number of its providers, as it reports them.
@@ -58,10 +60,7 @@ fn request(status: &Value) -> ObjectState {
         _ => Health::Waiting,
     };
     let reason = cause(status).or_else(|| status["summary"].as_str()).unwrap_or_default().to_owned();
-    match status["profilingPhase"].as_str() {
-        Some(part) => ObjectState { health, phase: format!("{phase}: {part}"), reason },
-        None => ObjectState { health, phase, reason },
-    }
+    ObjectState { health, phase, part: status["profilingPhase"].as_str().map(str::to_owned), reason }
 }
 
 /// The actual and the decided number of replicas, and the reason of the decision.
@@ -80,6 +79,7 @@ fn variant(status: &Value) -> ObjectState {
     ObjectState {
         health,
         phase: format!("has {}, wants {}", number(&status["currentAlloc"]), number(wanted)),
+        part: None,
         reason: wanted["lastUpdate"]["reason"].as_str().or_else(|| cause(status)).unwrap_or_default().to_owned(),
     }
 }
@@ -88,7 +88,7 @@ fn variant(status: &Value) -> ObjectState {
 fn graph(status: &Value) -> ObjectState {
     let state = status["state"].as_str();
     let health = if state == Some("successful") { Health::Good } else { Health::Waiting };
-    ObjectState { health, phase: state.unwrap_or("new").to_owned(), reason: "(simulated)".to_owned() }
+    ObjectState { health, phase: state.unwrap_or("new").to_owned(), part: None, reason: "(simulated)".to_owned() }
 }
 
 fn phase(status: &Value) -> String {
@@ -147,7 +147,7 @@ mod tests {
             (Family::Llsd, answered, Good, "Ready", "llama-stack 0.7.1, 2 providers"),
             (Family::Llsd, starting, Waiting, "Initializing", "the image cannot be pulled"),
             (Family::Llsd, refused, Failed, "Failed", "spec.port: too large"),
-            (Family::Dgdr, profiling, Waiting, "Profiling: SweepingDecode", "Profiling: measuring"),
+            (Family::Dgdr, profiling, Waiting, "Profiling", "Profiling: measuring"),
             (Family::Dgdr, deployed, Good, "Deployed", "the graph serves"),
             (Family::Dgdr, json!({ "phase": "Failed" }), Failed, "Failed", ""),
             (Family::Va, scaling, Good, "has 1, wants 2", "scale-up"),
@@ -156,7 +156,8 @@ mod tests {
             (Family::Dgd, json!({ "state": "pending" }), Waiting, "pending", "(simulated)"),
             (Family::Dgd, json!({ "state": "successful" }), Good, "successful", "(simulated)"),
         ] {
-            let expected = ObjectState { health, phase: phase.to_owned(), reason: reason.to_owned() };
+            let part = status["profilingPhase"].as_str().map(str::to_owned);
+            let expected = ObjectState { health, phase: phase.to_owned(), part, reason: reason.to_owned() };
             assert_eq!(object_state(family, &status), expected, "{status}");
         }
     }

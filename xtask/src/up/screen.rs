@@ -49,9 +49,10 @@ pub async fn show(
 ) -> Result<()> {
     let mut screen = Screen::enter()?;
     let mut state = ScreenState::new(environment.to_owned());
-    let mut next_update = Instant::now();
+    let (mut next_update, mut drawn_size) = (Instant::now(), None);
     loop {
-        if Instant::now() >= next_update {
+        let mut changed = Instant::now() >= next_update;
+        if changed {
             next_update = Instant::now() + UPDATE_INTERVAL;
             cluster.ensure_running()?;
             operator.ensure_running()?;
@@ -59,9 +60,13 @@ pub async fn show(
         }
         while let Ok(note) = notes.try_recv() {
             state.add_note(note, Timestamp::now());
+            changed = true;
         }
-        let (now, size) = (Timestamp::now(), terminal::size()?);
-        screen.draw(render(&state.model(), now, size), size)?;
+        let size = terminal::size()?;
+        if changed || drawn_size != Some(size) {
+            screen.draw(render(&state.model(), Timestamp::now(), size), size)?;
+            drawn_size = Some(size);
+        }
         time::sleep(RESIZE_INTERVAL).await;
     }
 }
@@ -181,7 +186,7 @@ fn section(family: Family, title: &'static str, objects: &[DynamicObject]) -> Se
     Section { title, summary: summary(family, &objects), objects }
 }
 
-/// The number of objects in each phase, or of those with problems where the phase is a number of replicas.
+/// The number of objects in each phase. The phase of a variant is a number of replicas, so its health is counted instead.
 fn summary(family: Family, objects: &[ObjectRow]) -> String {
     let mut counts: BTreeMap<(std::cmp::Reverse<Health>, &str), usize> = BTreeMap::new();
     for object in objects {
@@ -190,8 +195,7 @@ fn summary(family: Family, objects: &[ObjectRow]) -> String {
             (Family::Va, Health::Good) => "decided",
             (Family::Va, Health::Waiting) => "waiting for metrics",
             (Family::Va, Health::Failed) => "without a decision",
-            // The part of the phase `Profiling` changes too often.
-            _ => phase.split(':').next().unwrap_or_default(),
+            _ => phase.as_str(),
         };
         *counts.entry((std::cmp::Reverse(*health), word)).or_default() += 1;
     }
@@ -236,4 +240,98 @@ fn commands(environment: &str, sections: &[Section]) -> Vec<Command> {
         commands.push(Command { line, purpose: "change a server" });
     }
     commands
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use steersman_testkit::object;
+
+    use super::*;
+
+    fn dynamic(family: Family, name: &str, status: &Value) -> DynamicObject {
+        object(json!({ "apiVersion": format!("{}/v1", family.group()), "kind": family.kind(),
+            "metadata": { "name": name, "creationTimestamp": "2026-01-02T03:04:05Z" }, "status": status }))
+    }
+
+    fn published(kind: &str, name: &str, time: &str, more: &Value) -> Event {
+        let mut event = json!({ "metadata": { "name": "e" }, "eventTime": time, "type": "Normal", "reason": "Did",
+            "note": "it is done", "regarding": { "kind": kind, "name": name } });
+        for (field, value) in more.as_object().into_iter().flatten() {
+            event[field] = value.clone();
+        }
+        object(event)
+    }
+
+    fn state() -> ScreenState {
+        let mut state = ScreenState::new(". env".to_owned());
+        state.objects.insert(
+            Family::Dgdr,
+            vec![
+                dynamic(Family::Dgdr, "rapid", &json!({ "phase": "Deployed" })),
+                dynamic(Family::Dgdr, "late", &json!({ "phase": "Profiling", "profilingPhase": "SweepingDecode" })),
+                dynamic(Family::Dgdr, "older", &json!({ "phase": "Deployed" })),
+            ],
+        );
+        state.objects.insert(Family::Llsd, vec![dynamic(Family::Llsd, "simple", &json!({ "phase": "Ready" }))]);
+        state
+    }
+
+    #[test]
+    fn model_has_sections_in_order_of_names() {
+        let model = state().model();
+        let shown: Vec<_> = model.sections.iter().map(|section| (section.title, section.summary.as_str())).collect();
+        assert_eq!(shown, [("Requests", "2 Deployed, 1 Profiling"), ("Servers", "1 Ready"), ("Variants", "")]);
+        let names: Vec<_> = model.sections[0].objects.iter().map(|object| object.name.as_str()).collect();
+        assert_eq!(names, ["late", "older", "rapid"]);
+        assert_eq!(model.sections[0].objects[0].created, "2026-01-02T03:04:05Z".parse().ok());
+        assert!(model.notice.is_none());
+    }
+
+    #[test]
+    fn commands_are_about_existing_objects() {
+        let lines =
+            |state: &ScreenState| state.model().commands.into_iter().map(|command| command.line).collect::<Vec<_>>();
+        let get = "kubectl -n examples get dgdr,dgd,llsd,va,pods".to_owned();
+        let describe = "kubectl -n examples describe dgdr late".to_owned();
+        let edit = "kubectl -n examples edit llsd simple".to_owned();
+        assert_eq!(lines(&state()), [". env".to_owned(), get.clone(), describe, edit]);
+        assert_eq!(lines(&ScreenState::new(". env".to_owned())), [". env".to_owned(), get]);
+    }
+
+    #[test]
+    fn events_of_our_objects_and_notes_are_sorted() {
+        let mut state = state();
+        let series = json!({ "series": { "count": 3, "lastObservedTime": "2026-01-02T03:00:09.000000Z" } });
+        state.events = vec![
+            published("Pod", "a-pod", "2026-01-02T03:00:08.000000Z", &json!({})),
+            published("LlamaStackDistribution", "simple", "2026-01-02T03:00:01.000000Z", &series),
+            published("VariantAutoscaling", "a", "2026-01-02T03:00:02.000000Z", &json!({ "type": "Warning" })),
+        ];
+        state.add_note("the load rises".to_owned(), "2026-01-02T03:00:05Z".parse().unwrap());
+        let events = state.model().events;
+        let shown: Vec<_> =
+            events.iter().map(|event| (event.object.as_str(), event.warning, event.text.as_str())).collect();
+        assert_eq!(
+            shown,
+            [
+                ("llsd/simple", false, "Did (3 times): it is done"),
+                ("simulated", false, "the load rises"),
+                ("va/a", true, "Did: it is done"),
+            ]
+        );
+    }
+
+    #[test]
+    fn path_is_a_word_of_a_shell() {
+        for (path, home, expected) in [
+            ("/home/me/.cache/env", "/home/me", "~/.cache/env"),
+            ("/home/mexico/env", "/home/me", "/home/mexico/env"),
+            ("/var/x/env", "", "/var/x/env"),
+            ("/home/me/a b/env", "/home/me", "'/home/me/a b/env'"),
+            ("/it's/env", "/home/me", r"'/it'\''s/env'"),
+        ] {
+            assert_eq!(shell_path(path, home), expected);
+        }
+    }
 }

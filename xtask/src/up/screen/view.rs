@@ -190,7 +190,7 @@ fn heading(section: &Section, shown: usize, width: usize) -> Line {
 }
 
 fn object_line(object: &ObjectRow, now: Timestamp, name_width: usize, phase_width: usize, width: usize) -> Line {
-    let ObjectState { health, phase, reason } = &object.state;
+    let ObjectState { health, phase, part, reason } = &object.state;
     let (mark, style) = match health {
         Health::Failed => ("! ", Style::Failed),
         Health::Waiting => ("~ ", Style::Waiting),
@@ -204,7 +204,8 @@ fn object_line(object: &ObjectRow, now: Timestamp, name_width: usize, phase_widt
         span(pad(phase, phase_width + GAP, phase_width), style),
     ];
     if reason_width >= MIN_REASON_WIDTH {
-        line.push(span(pad(reason, reason_width + GAP, reason_width), Style::Plain));
+        let reason = part.iter().chain([reason]).map(String::as_str).collect::<Vec<_>>().join(": ");
+        line.push(span(pad(&reason, reason_width + GAP, reason_width), Style::Plain));
     }
     let age = object.created.map(|created| age(now, created)).unwrap_or_default();
     line.push(span(format!("{age:>AGE_WIDTH$}"), Style::Faint));

@@ -7,7 +7,7 @@ fn at(seconds_ago: i64) -> Timestamp {
 }
 
 fn object(name: &str, health: Health, phase: &str, reason: &str, age: i64) -> ObjectRow {
-    let state = ObjectState { health, phase: phase.to_owned(), reason: reason.to_owned() };
+    let state = ObjectState { health, phase: phase.to_owned(), part: None, reason: reason.to_owned() };
     ObjectRow { name: name.to_owned(), state, created: Some(at(age)) }
 }
 
@@ -51,6 +51,7 @@ fn full() -> Model {
         "0/8 nodes are available: 8 Insufficient nvidia.com/gpu",
         95,
     ));
+    requests[9].state.part = Some("Initializing".to_owned());
     requests.push(object("wrong", Failed, "Failed", "spec.sla.ttft: must be positive", 7300));
     let reason = "llama-stack 0.7.1, 23 providers";
     let mut model = Model {
@@ -104,7 +105,7 @@ Requests  8 of 11 shown: 9 Deployed, 1 Profiling, 1 Failed
   request-3   Deployed   the graph serves                                    90s
   request-4   Deployed   the graph serves                                    90s
   request-5   Deployed   the graph serves                                    90s
-~ thorough    Profiling  0/8 nodes are available: 8 Insufficient nvidia...   95s
+~ thorough    Profiling  Initializing: 0/8 nodes are available: 8 Ins...   95s
 ! wrong       Failed     spec.sla.ttft: must be positive                      2h
 Servers  1: 1 Ready
   simple      Ready  llama-stack 0.7.1, 23 providers                         15s
@@ -127,7 +128,7 @@ fn large_terminal_shows_everything_with_space() {
     let shown = text(&full(), 140, 40);
     assert!(shown.contains("Requests  11: 9 Deployed, 1 Profiling, 1 Failed\n"), "{shown}");
     assert!(shown.contains("\n\nServers  1: 1 Ready\n") && shown.contains("\n\nEvents\n"), "{shown}");
-    assert!(shown.contains("0/8 nodes are available: 8 Insufficient nvidia.com/gpu "), "{shown}");
+    assert!(shown.contains("Initializing: 0/8 nodes are available: 8 Insufficient nvidia.com/gpu "), "{shown}");
     assert!(shown.contains("    4m  llsd/simple"), "all events are shown:\n{shown}");
     assert_eq!(shown.lines().count(), 33, "{shown}");
 }
