@@ -1,7 +1,8 @@
 //! The terminal while a screen is shown: its alternate screen, without cursor and without echo of typed keys.
 //!
 //! The terminal is left as it was, however the screen ends: with [`Screen`], with a panic, when the guard is gone
-//! ([`leave`]), and when the worker was killed ([`SavedTerminal`], in the guard).
+//! ([`leave`]), and when the worker was killed ([`SavedTerminal`], in the guard). Only if guard and worker are killed at once does
+//! it stay as it is; `reset` repairs it.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -234,6 +235,8 @@ mod tests {
 
     #[test]
     fn colors_are_omitted_if_off() {
+        // The variable NO_COLOR of the test's environment must not count.
+        crossterm::style::force_color_output(true);
         let styles = [Style::Plain, Style::Heading, Style::Faint, Style::Good, Style::Waiting, Style::Failed];
         let color_code = "\x1b[38;5;";
         let colored: Vec<Style> =

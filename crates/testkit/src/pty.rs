@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
+use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
@@ -68,7 +70,9 @@ impl PseudoTerminal {
     }
 }
 
-fn open(path: &PathBuf) -> Result<File> {
-    let file = OpenOptions::new().read(true).write(true).open(path);
+/// Opens the terminal without making it that of the test's own session.
+fn open(path: &Path) -> Result<File> {
+    let flags = i32::try_from(OFlags::NOCTTY.bits())?;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
     file.with_context(|| format!("cannot open {}", path.display()))
 }
