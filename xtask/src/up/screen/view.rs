@@ -52,8 +52,11 @@ const EXIT: &str = "Ctrl-C ends everything";
 
 const MAX_EVENTS: usize = 12;
 
-/// Events that are shown even if objects do not fit for it.
+/// Events that are shown even if some objects do not fit for it.
 const MIN_EVENTS: usize = 3;
+
+/// Objects of each section, on average, that must fit before events are shown.
+const MIN_OBJECTS: usize = 3;
 
 /// Columns between two fields.
 const GAP: usize = 2;
@@ -138,7 +141,7 @@ fn layout(model: &Model, head: usize, commands: usize, height: usize) -> Layout 
         free -= commands;
     }
     let mut events = model.events.len().min(MIN_EVENTS);
-    if events > 0 && free > events + sections {
+    if events > 0 && free > events + MIN_OBJECTS * sections {
         free -= events + 1;
     } else {
         events = 0;

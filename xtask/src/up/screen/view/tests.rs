@@ -105,7 +105,7 @@ Requests  8 of 11 shown: 9 Deployed, 1 Profiling, 1 Failed
   request-3   Deployed   the graph serves                                    90s
   request-4   Deployed   the graph serves                                    90s
   request-5   Deployed   the graph serves                                    90s
-~ thorough    Profiling  Initializing: 0/8 nodes are available: 8 Ins...   95s
+~ thorough    Profiling  Initializing: 0/8 nodes are available: 8 Insuf...   95s
 ! wrong       Failed     spec.sla.ttft: must be positive                      2h
 Servers  1: 1 Ready
   simple      Ready  llama-stack 0.7.1, 23 providers                         15s
@@ -163,7 +163,7 @@ Steersman on a local cluste...
 No containers run. Simulated:
 Llama Stack servers, load
 The API server does not answer
-Requests  4 of 11 shown: 9 ...
+Requests  4 of 11 shown: 9...
   request-0   Deployed    90s
   request-1   Deployed    90s
 ~ thorough    Profiling   95s
@@ -171,8 +171,8 @@ Requests  4 of 11 shown: 9 ...
 Servers  1: 1 Ready
   simple      Ready   15s
 Variants  2: 1 decided, 1 w...
-  llama-l40s  has 1, ...    2d
-~ llama-h100  has ?, ...    0s
+  llama-l40s  has 1,...     2d
+~ llama-h100  has ?,...     0s
 "
     );
 }
