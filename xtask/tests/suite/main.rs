@@ -8,6 +8,7 @@ mod error_messages;
 #[path = "../../src/layers.rs"]
 mod graph;
 mod layers;
+mod limits;
 mod process_cleanup;
 mod purity;
 mod python;
