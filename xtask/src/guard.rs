@@ -3,7 +3,7 @@
 //! them holds a pipe to the one below it.
 //!
 //! - The guard ends (Ctrl-C, `kill -9`, a closed terminal): the pipe closes; the worker ends its descendants and itself.
-//! - The worker ends (done, failed, killed): the guard adopts its orphans and ends them.
+//! - The worker ends (done, failed, killed): the guard restores the terminal, adopts the worker's orphans and ends them.
 //! - Guard and worker are killed at once: the pipes of the keepers close, and each keeper ends its program. The programs of the
 //!   cluster have no keeper; they have a parent-death signal.
 
@@ -22,6 +22,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use steersman_testkit::process::{detach, spawn_child_bound_to_parent};
 use steersman_testkit::{cache, process_tree};
+
+use crate::terminal::{self, SavedTerminal};
 
 /// The worker is killed if it has not stopped after this time.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,11 +47,15 @@ pub fn run_as_guard() -> ExitCode {
 
 fn run_worker() -> Result<ExitCode> {
     adopt_orphans()?;
+    let terminal = SavedTerminal::save();
     let mut worker = start_worker().context("cannot start the worker process")?;
     let lifeline = Arc::new(Mutex::new(worker.stdin.take()));
     let signal = Arc::new(Mutex::new(None));
     watch_signals(worker.id(), lifeline, signal.clone())?;
     let status = worker.wait().context("cannot wait for the worker process")?;
+    if let Some(terminal) = terminal {
+        terminal.restore_if_changed();
+    }
     process_tree::end_descendants(std::process::id());
     // A worker that was stopped or killed has not removed its folder. An error is ignored: the next start tries again and
     // reports it.
@@ -120,6 +126,7 @@ pub fn watch_lifeline() -> Result<()> {
     thread::Builder::new().name("lifeline".into()).spawn(|| {
         wait_for_end_of_input();
         STOPPING.store(true, Ordering::Release);
+        terminal::leave();
         process_tree::end_descendants(std::process::id());
         std::process::exit(130);
     })?;

@@ -13,11 +13,11 @@ mod go_programs;
 mod guard;
 mod layers;
 mod llamastack_real;
-
 mod operator;
 mod progress;
 mod python;
 mod security;
+mod terminal;
 mod test;
 mod up;
 
@@ -40,7 +40,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Start a local cluster with simulated GPU nodes, apply the examples and print each change of them; Ctrl-C ends it
+    /// Start a local cluster with simulated GPU nodes, apply the examples and show their state; Ctrl-C ends it
     Up(up::Up),
     /// Run what CI runs: format, lints, dependencies, generated files, unit and property tests, suites on the local cluster
     Test(test::Test),
@@ -71,6 +71,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            // While everything is being ended, a program that has ended is no error.
+            guard::block_while_stopping();
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }

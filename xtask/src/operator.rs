@@ -1,6 +1,7 @@
 //! Builds the operator and runs it as a process next to the local cluster, with its CRDs and webhook configurations
 //! installed and with the RBAC rules that are shipped.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,9 +28,19 @@ pub struct Running {
     pub metrics: String,
 }
 
-/// Installs the CRDs and webhook configurations, starts the operator and waits until its webhooks work.
-pub async fn start(cluster: &Cluster, account: &OperatorAccount, folder: &Path, program: &Path) -> Result<Running> {
-    let launch = OperatorCommand::new(program, &account.kubeconfig, IDENTITY).args(&["--operator-image", IMAGE]);
+/// Installs the CRDs and webhook configurations, starts the operator and waits until its webhooks work. A `gateway` answers
+/// the operator's requests to Services and pods.
+pub async fn start(
+    cluster: &Cluster,
+    account: &OperatorAccount,
+    folder: &Path,
+    program: &Path,
+    gateway: Option<SocketAddr>,
+) -> Result<Running> {
+    let mut launch = OperatorCommand::new(program, &account.kubeconfig, IDENTITY).args(&["--operator-image", IMAGE]);
+    if let Some(gateway) = gateway {
+        launch = launch.args(&["--cluster-gateway", &gateway.to_string()]);
+    }
     let all = WebhookFamilies { crds: &[], admission: Some(&[]) };
     let (mut operator, install_output) = launch.start_with_webhooks(cluster, &all, &folder.join("log")).await?;
     println!("\n{}", install_output.trim_end());

@@ -1,18 +1,22 @@
-//! `cargo xtask up`: runs a local cluster with simulated GPU nodes and applies the examples to it. Pods do not run
-//! containers; the parts that would run inside them are simulated by this process. Ctrl-C ends it, and the guard ends its
-//! processes.
+//! `cargo xtask up`: runs a local cluster with simulated GPU nodes, applies the examples to it, and shows their state. Pods do
+//! not run containers; the parts that would run inside them are simulated by this process. Ctrl-C ends it, and the guard ends
+//! its processes.
 
 mod fleet;
 mod graphs;
+mod lines;
+mod object_state;
+mod observe;
 mod profilers;
+mod screen;
+mod servers;
 mod settings;
-mod show;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use serde_json::json;
 use steersman::args::ClusterArgs;
@@ -22,9 +26,11 @@ use steersman_testkit::pod_behaviour::{BEHAVIOUR_ANNOTATION, PodBehaviour};
 use steersman_testkit::{
     Cluster, Flavour, Gpu, NodePool, Operator, OperatorAccount, Options, apply, fake_graphs as testkit_graphs,
 };
+use tokio::sync::mpsc::unbounded_channel;
 
+use self::observe::Observer;
 use crate::progress::Progress;
-use crate::{go_programs, operator};
+use crate::{go_programs, operator, terminal};
 
 #[derive(Args)]
 pub struct Up {
@@ -40,12 +46,18 @@ pub struct Up {
     /// Port of Prometheus [default: any free port]
     #[arg(long, value_name = "PORT")]
     prometheus_port: Option<u16>,
+    /// Print a line for each change instead of showing a screen, as is done if the output is not a terminal
+    #[arg(long, conflicts_with = "kubeconfig")]
+    plain: bool,
 }
 
 const PREFLIGHT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Objects of users, and pods that show the annotations for simulated pods.
 const EXAMPLE_FOLDERS: [&str; 4] = ["examples/llamastack", "examples/dynamo", "examples/variant", "cluster/examples"];
+
+/// File in the cache folder with the operator's log of the last run that failed.
+const KEPT_LOG: &str = "up-failed.log";
 
 /// Namespace of the examples.
 const NAMESPACE: &str = "examples";
@@ -86,22 +98,46 @@ impl Up {
         let admin = cluster.admin().await?;
         settings::apply(&cluster, &admin).await?;
         apply::apply_manifests(&admin, None, testkit_graphs::GRAPH_CRD).await?;
-        let running = operator::start(&cluster, &account, run.path(), &program).await?;
+        let gateway = servers::start(&admin).await?;
+        let running = operator::start(&cluster, &account, run.path(), &program, Some(gateway.address())).await?;
         // The namespace label is that of the operator's pod, as with a ServiceMonitor, not that of the objects.
         cluster.add_scrape_target("steersman", &running.metrics, &json!({ "namespace": account.namespace }))?;
         let mut operator = running.operator;
         apply_examples(&cluster).await?;
-        print_instructions(&cluster, &binaries, &operator);
-        // A second handle for the simulators, because `show::changes` borrows the cluster mutably.
+        // A second handle for the simulators, because `show` borrows the cluster mutably.
         let opened = Cluster::open(run.path())?;
         let profilers = run.path().join("profilers");
-        tokio::select! {
-            ended = show::changes(&mut cluster, &mut operator, NAMESPACE) => ended,
-            ended = profilers::simulate(&opened, &program, &profilers, NAMESPACE) => ended,
+        let observer = Observer::new(&admin, NAMESPACE);
+        let (notes, received_notes) = unbounded_channel();
+        let screen = !self.plain && terminal::is_usable(std::os::unix::process::parent_id());
+        let show = async {
+            if screen {
+                let environment = screen::write_environment(run.path(), &cluster, &binaries)?;
+                screen::show(&mut cluster, &mut operator, &observer, received_notes, &environment).await
+            } else {
+                print_instructions(&cluster, &binaries, &operator);
+                lines::show(&mut cluster, &mut operator, &observer, received_notes).await
+            }
+        };
+        let ended = tokio::select! {
+            ended = show => ended,
+            ended = profilers::simulate(&opened, &program, &profilers, NAMESPACE, &notes) => ended,
             ended = graphs::simulate(admin, NAMESPACE) => ended,
-            ended = fleet::simulate(&opened, NAMESPACE) => ended,
-        }
+            ended = fleet::simulate(&opened, NAMESPACE, &notes) => ended,
+        };
+        ended.map_err(|error| match keep_log(operator.log().path()) {
+            Some(kept) => anyhow!("{error:#}\nThe whole log of the operator is kept in {}", kept.display()),
+            None => error,
+        })
     }
+}
+
+/// Copies the operator's log out of the folder of the run, which is removed. `None` if that fails, as on a full disk: the
+/// error that ended the run matters more.
+fn keep_log(log: &Path) -> Option<PathBuf> {
+    let kept = cache::folder().ok()?.join(KEPT_LOG);
+    fs::copy(log, &kept).ok()?;
+    Some(kept)
 }
 
 /// Two pools with large GPUs, one with small GPUs, and one without GPUs.
@@ -175,7 +211,8 @@ fn print_instructions(cluster: &Cluster, binaries: &Binaries, operator: &Operato
         "\nNo containers run in the pods. Simulated are: the profiler of each request (its relay container is the real program),"
     );
     println!(
-        "the operator of the graphs, the load on the pods of each VariantAutoscaling, and the HPAs that scale them."
+        "the Llama Stack servers, the operator of the graphs, the load on the pods of each VariantAutoscaling, and the HPAs that \
+         scale them."
     );
     println!("\nThe operator runs with the RBAC rules that are shipped. Its log: {}", operator.log().path().display());
     println!("Ctrl-C ends everything.\n");

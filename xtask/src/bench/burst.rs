@@ -144,7 +144,7 @@ where
     let election = Election::new(server, &account.namespace, LEASE, "benchmark", Timing::default());
     let mut term = election.acquire().await;
     let running = tokio::select! {
-        started = operator::start(&cluster, &account, run.path(), &program) => started?,
+        started = operator::start(&cluster, &account, run.path(), &program, None) => started?,
         lost = term.hold() => anyhow::bail!("the benchmark lost the Lease: {lost}"),
     };
     let first = burst.sizes.first().copied().context("--objects is empty")?;

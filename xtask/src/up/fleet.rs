@@ -18,7 +18,7 @@ use steersman_testkit::pod_behaviour::is_ready;
 use steersman_testkit::{Cluster, FakePodMetrics};
 use tokio::time;
 
-use super::show::{self, list};
+use super::observe::{self, Notes, list};
 
 /// Interval at which the metrics of the pods are updated.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
@@ -31,11 +31,11 @@ const LOAD_CYCLES: usize = 500;
 const REQUEST_SHAPE: RequestShape = RequestShape { input: 1000, output: 250, cached: 200 };
 
 /// Never returns, except with an error.
-pub async fn simulate(cluster: &Cluster, namespace: &str) -> Result<()> {
+pub async fn simulate(cluster: &Cluster, namespace: &str, notes: &Notes) -> Result<()> {
     let admin = cluster.admin().await?;
     tokio::select! {
-        ended = simulate_load(cluster, &admin, namespace) => ended,
-        ended = hpa::simulate(cluster, &admin, namespace) => ended,
+        ended = simulate_load(cluster, &admin, namespace, notes) => ended,
+        ended = hpa::simulate(cluster, &admin, namespace, notes) => ended,
     }
 }
 
@@ -45,8 +45,8 @@ struct SimulatedVariant {
     speed: Speed,
 }
 
-async fn simulate_load(cluster: &Cluster, admin: &Client, namespace: &str) -> Result<()> {
-    let objects = show::objects(admin, Family::Va, namespace);
+async fn simulate_load(cluster: &Cluster, admin: &Client, namespace: &str, notes: &Notes) -> Result<()> {
+    let objects = observe::objects(admin, Family::Va, namespace);
     let pods: Api<Pod> = Api::namespaced(admin.clone(), namespace);
     let pod_metrics = FakePodMetrics::start().await?;
     let mut fleets: BTreeMap<String, Fleet> = BTreeMap::new();
@@ -98,7 +98,7 @@ async fn simulate_load(cluster: &Cluster, admin: &Client, namespace: &str) -> Re
         }
         let current_rate = load().rate_at(now).0 / 1000;
         if !variants.is_empty() && rate.replace(current_rate) != Some(current_rate) {
-            println!("simulated: each model with a VariantAutoscaling gets {current_rate} requests per second");
+            notes.send(format!("each model with a VariantAutoscaling gets {current_rate} requests per second"))?;
         }
     }
 }

@@ -11,14 +11,14 @@ use serde_json::{Map, Value, json};
 use steersman_testkit::fake_graphs;
 use tokio::time;
 
-use super::show::{self, POLL_INTERVAL, list};
+use super::observe::{self, POLL_INTERVAL, list};
 
 /// Time until all components of a graph are available.
 const START_DURATION: Duration = Duration::from_secs(6);
 
 /// Never returns, except with an error.
 pub async fn simulate(admin: Client, namespace: &str) -> Result<()> {
-    let api = show::graphs(&admin, namespace);
+    let api = observe::graphs(&admin, namespace);
     let mut since: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
         for graph in list(&api).await.unwrap_or_default() {

@@ -18,7 +18,7 @@ use steersman_plan::dynamo::{names, profile_job};
 use steersman_testkit::{Cluster, FakeProfiler};
 use tokio::time;
 
-use super::show::{self, POLL_INTERVAL, list};
+use super::observe::{self, Notes, POLL_INTERVAL, list};
 
 /// Duration of a phase once the request's status shows it. A real phase takes minutes.
 const PHASE_DURATION: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ const PHASES: [(&str, &str); 6] = [
 ];
 
 /// Never returns, except with an error. `folder` holds the files of the profilers.
-pub async fn simulate(cluster: &Cluster, program: &Path, folder: &Path, namespace: &str) -> Result<()> {
+pub async fn simulate(cluster: &Cluster, program: &Path, folder: &Path, namespace: &str, notes: &Notes) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(cluster.admin().await?, namespace);
     let (mut started, mut running) = (BTreeSet::new(), FuturesUnordered::new());
     loop {
@@ -48,7 +48,9 @@ pub async fn simulate(cluster: &Cluster, program: &Path, folder: &Path, namespac
         }
         tokio::select! {
             () = time::sleep(POLL_INTERVAL) => {}
-            Some((name, Err(error))) = running.next() => println!("simulated: the profiler in pod {name} failed: {error:#}"),
+            Some((name, Err(error))) = running.next() => {
+                notes.send(format!("the profiler in pod {name} failed: {error:#}"))?;
+            }
         }
     }
 }
@@ -73,7 +75,7 @@ async fn simulate_profiler(cluster: &Cluster, program: &Path, folder: PathBuf, p
 async fn profile(cluster: &Cluster, program: &Path, folder: &Path, pod: &Pod) -> Result<()> {
     let spec = spec(pod).context("the pod has no profiler container")?;
     let namespace = pod.namespace().context("the pod has no namespace")?;
-    let requests = show::objects(&cluster.admin().await?, Family::Dgdr, &namespace);
+    let requests = observe::objects(&cluster.admin().await?, Family::Dgdr, &namespace);
     let request =
         pod.labels().get(names::LABEL_PROFILED).context("the pod has no label with the name of its request")?;
     let mut profiler = FakeProfiler::start(cluster, program, folder, pod).await?;

@@ -23,7 +23,9 @@ fn up_runs_examples_of_every_family() {
         &["dgd  chat ", "successful"],
         // No node fits the pod of this request.
         &["dgdr thorough ", "Profiling", "0/8 nodes are available"],
-        &["llsd simple ", "Ready"],
+        // The simulated servers answer, by TLS too.
+        &["llsd simple ", "Ready", "llama-stack 0.7.1, ", " providers"],
+        &["llsd full ", "Ready", "llama-stack 0.7.1, ", " providers"],
         // A real Prometheus scrapes the pods and the operator.
         &["va   llama-l40s ", "has 1, wants 2", "scale-up"],
         &["simulated: the HPA scales llama-l40s-decode from 1 to 2"],

@@ -13,4 +13,5 @@ mod process_cleanup;
 mod purity;
 mod python;
 mod requirements;
+mod screen;
 mod support;

@@ -11,6 +11,9 @@ pub const COMPONENT: &str = "app.kubernetes.io/component";
 pub const GENERATED: &str = "generated-config";
 pub const TRUST: &str = "ca-bundle";
 
+/// Label of all servers' pods, of every object.
+pub const SERVER_LABEL: (&str, &str) = ("app", "llama-stack");
+
 const LABEL_LIMIT: usize = 63;
 
 pub fn deployment(object: &str) -> String {
@@ -68,7 +71,7 @@ pub fn labels_of(object: &str, component: Option<&str>) -> BTreeMap<String, Stri
 /// Labels of the pods, selected by Deployment and Service. They can never change: the selector of a Deployment is
 /// immutable.
 pub fn selector(object: &str) -> BTreeMap<String, String> {
-    map(&[("app", "llama-stack"), ("app.kubernetes.io/instance", object)])
+    map(&[SERVER_LABEL, ("app.kubernetes.io/instance", object)])
 }
 
 /// Labels that distinguish the pods of this object, for spreading them.

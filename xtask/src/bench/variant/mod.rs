@@ -91,7 +91,7 @@ impl BenchEnv {
         populate(&cluster, &client, size).await?;
         scrape_pods(&prometheus, &pods, size).await?;
         create_settings(&client, &prometheus).await?;
-        let running = operator::start(&cluster, &account, run.path(), program).await?;
+        let running = operator::start(&cluster, &account, run.path(), program, None).await?;
         Ok(Self { running, prometheus, _pods: pods, client, _cluster: cluster, _run: run, size })
     }
 

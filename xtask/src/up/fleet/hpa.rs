@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 use steersman_testkit::Cluster;
 use tokio::time;
 
+use crate::up::observe::Notes;
+
 /// Shorter than the 15 seconds of a real HPA, so that users see the effect soon.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Never returns, except with an error.
-pub async fn simulate(cluster: &Cluster, admin: &Client, namespace: &str) -> Result<()> {
+pub async fn simulate(cluster: &Cluster, admin: &Client, namespace: &str, notes: &Notes) -> Result<()> {
     let workloads: Api<Deployment> = Api::namespaced(admin.clone(), namespace);
     // The label `namespace` is that of the operator's pod, as with a ServiceMonitor, so the metric's own label is renamed.
     let query = format!("wva_desired_replicas{{exported_namespace=\"{namespace}\",target_kind=\"Deployment\"}}");
@@ -26,7 +28,7 @@ pub async fn simulate(cluster: &Cluster, admin: &Client, namespace: &str) -> Res
             let Ok(scale) = workloads.get_scale(name).await else { continue };
             let current = scale.spec.and_then(|spec| spec.replicas).unwrap_or_default();
             if current != wanted {
-                println!("simulated: the HPA scales {name} from {current} to {wanted} replicas");
+                notes.send(format!("the HPA scales {name} from {current} to {wanted} replicas"))?;
                 let patch = Patch::Merge(json!({ "spec": { "replicas": wanted } }));
                 // An error is ignored: the next iteration tries again.
                 let _ = workloads.patch_scale(name, &PatchParams::default(), &patch).await;
