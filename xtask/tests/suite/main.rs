@@ -9,6 +9,7 @@ mod error_messages;
 mod graph;
 mod image;
 mod layers;
+mod limits;
 mod process_cleanup;
 mod purity;
 mod python;

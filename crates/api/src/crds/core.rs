@@ -1,6 +1,7 @@
 //! Replaces the placeholders of `meta::schema` by the API server's definitions of Kubernetes' own types.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
@@ -12,8 +13,8 @@ use crate::meta::schema::CORE;
 /// Definitions that a test of the operator's suite writes from the API server's OpenAPI, without descriptions.
 const STORED: &str = include_str!("../../schemas/core.json");
 
-const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
-const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+pub const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+pub const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const CONDITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
 
@@ -59,6 +60,13 @@ impl Definitions {
             _ => self.0.get(name).cloned().ok_or_else(|| CrdError::UnknownDefinition(name.to_owned())),
         }
     }
+}
+
+/// The definition of one of Kubernetes' own types, with references by `$ref`. None: it is not stored.
+pub fn stored_definition(name: &str) -> Option<&'static Value> {
+    static DEFINITIONS: LazyLock<BTreeMap<String, Value>> =
+        LazyLock::new(|| serde_json::from_str(STORED).unwrap_or_default());
+    DEFINITIONS.get(name)
 }
 
 /// Collects the names of the definitions that `schema` refers to.

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{Family, dynamo, llamastack, variant};
 
-pub use self::core::WRITTEN_BY_HAND;
+pub use self::core::{INT_OR_STRING, QUANTITY, WRITTEN_BY_HAND, stored_definition};
 
 pub const FAMILIES: [Family; 3] = [Family::Dgdr, Family::Llsd, Family::Va];
 

@@ -4,5 +4,6 @@ mod controller;
 pub mod metrics;
 pub mod observe;
 pub mod prometheus;
+mod turns;
 
 pub use controller::{DebounceConfig, FleetContext, FleetController, FleetOutcome, rules, run};

@@ -1,11 +1,11 @@
 //! The phases of a request, from profiling to the deployed graph.
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use steersman_plan::dynamo::names;
-use steersman_testkit::wait;
+use steersman_testkit::{object, wait};
 
 use crate::test_namespace::{GRAPH, JOB, PLANNER_CONFIG, REQUEST, TestNamespace, condition, spec};
 
@@ -106,6 +106,60 @@ async fn disabled_auto_apply_stops_at_ready() {
     ns.wait_for_phase("Deployed").await;
     let events = ["DeploymentCreated", "DeploymentReady"];
     ns.kubectl_output("activated").assert_status("Deployed", "Deployed", &["Deployment is healthy"], &events);
+}
+
+/// Only a thorough search deploys graphs of its own.
+#[tokio::test]
+async fn rapid_profiler_may_only_deliver_its_result() {
+    for (strategy, deploys) in [("rapid", false), ("thorough", true)] {
+        let Some(ns) = TestNamespace::open(&format!("rights-{strategy}")).await else { return };
+        ns.apply_request(spec(json!({ "searchStrategy": strategy }))).await;
+        ns.job().await;
+        let account = ns.env.cluster.service_account(ns.name(), names::SERVICE_ACCOUNT).await.unwrap();
+        wait::until_allowed(&account, "update", "", "configmaps", Some(ns.name())).await.unwrap();
+        if deploys {
+            wait::until_allowed(&account, "create", "", "pods", Some(ns.name())).await.unwrap();
+        }
+        let container = json!({ "name": "main", "image": "i" });
+        let pod: Pod = object(json!({ "metadata": { "name": "own" }, "spec": { "containers": [container] } }));
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let created = ns.namespace.api_as::<Pod>(&account).create(&dry_run, &pod).await;
+        let denied = created.is_err_and(|error| error.to_string().contains("forbidden"));
+        assert_eq!(denied, !deploys, "{strategy}");
+    }
+}
+
+/// Document 001, item 2.8. The admission webhook judges each change.
+#[tokio::test]
+async fn deploying_request_without_auto_apply_returns_to_ready() {
+    let Some(ns) = TestNamespace::open("undecided").await else { return };
+    ns.apply_request(spec(json!({}))).await;
+    ns.complete_profiling().await;
+    let is_followed = |request: &Value| condition(request, "DeploymentReady")["reason"] == "DeploymentInProgress";
+    ns.wait_for("the graph is followed", is_followed).await;
+    let graph = ns.graph().await.uid();
+    let both = Patch::Merge(json!({ "spec": { "autoApply": false, "model": "Qwen/Qwen3-32B" } }));
+    let rejection = ns.requests().patch(REQUEST, &PatchParams::default(), &both).await.unwrap_err().to_string();
+    assert!(rejection.contains("In this phase only spec.autoApply can be changed"), "{rejection}");
+    ns.patch_request(json!({ "spec": { "autoApply": false } })).await;
+    let request = ns.wait_for_phase("Ready").await;
+    let succeeded = condition(&request, "Succeeded");
+    assert_eq!((&succeeded["status"], &succeeded["reason"]), (&json!("True"), &json!("SpecGenerated")));
+    let messages =
+        ["Profiling complete, spec available", "DGD qwen-dgd exists; set spec.autoApply to true to follow its state"];
+    ns.kubectl_output("undecided").assert_status("Ready", "SpecGenerated", &messages, &["DeploymentCreated"]);
+    // The graph belongs to its user meanwhile.
+    ns.set_graph_state("successful", "").await;
+    ns.patch_request(json!({ "metadata": { "annotations": { "example.com/touched": "true" } } })).await;
+    assert_eq!(ns.wait_for_phase("Ready").await["status"]["phase"], "Ready");
+    assert_eq!(ns.graph().await.uid(), graph, "the graph stays");
+
+    ns.patch_request(json!({ "spec": { "autoApply": true } })).await;
+    ns.wait_for_phase("Deployed").await;
+    assert_eq!(ns.graph().await.uid(), graph);
+    let rejection = Patch::Merge(json!({ "spec": { "autoApply": false } }));
+    let rejection = ns.requests().patch(REQUEST, &PatchParams::default(), &rejection).await.unwrap_err().to_string();
+    assert!(rejection.contains("phase \"Deployed\""), "{rejection}");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod env;
 mod failures;
 mod lifecycle;
 mod profiler;
+mod recovery;
 #[path = "../shared_env/mod.rs"]
 mod shared_env;
 #[path = "../shared_env/namespace.rs"]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -299,4 +299,48 @@ async fn external_providers_are_installed_before_start() {
         "{accepted:#}"
     );
     assert_eq!(ns.server().await.init_containers(), ["install-provider-vllm", "generate-config"]);
+}
+
+#[tokio::test]
+async fn rotated_secret_is_reported_or_restarts_server() {
+    let Some(ns) = TestNamespace::open("rotated").await else { return };
+    ns.apply_secret("vllm", "token", "a").await;
+    ns.apply_secret("own", "key", "a").await;
+    let mut provider = vllm();
+    provider["apiKey"] = json!({ "name": "vllm", "key": "token" });
+    let variable = json!({ "name": "OWN", "valueFrom": { "secretKeyRef": { "name": "own", "key": "key" } } });
+    let sections =
+        json!({ "providers": { "inference": provider }, "workload": { "overrides": { "env": [variable] } } });
+    ns.apply_stack(starter(sections)).await;
+    ns.wait_until_ready().await;
+    let pods = ns.pod_uids().await;
+
+    // Times have seconds: a change in the second of the start does not count.
+    let reported = wait::eventually("the changed Secret is reported", async || {
+        ns.apply_secret("own", "key", &jiff::Timestamp::now().to_string()).await;
+        let object = ns.object(STACK, "v1alpha2").await;
+        let accepted = condition(&object, "SpecAccepted");
+        (accepted["reason"] == "SecretChanged").then(|| accepted["message"].to_string())
+    });
+    let message = reported.await.unwrap();
+    assert!(message.contains("before the last change of Secret own."), "{message}");
+    assert_eq!(ns.pod_uids().await, pods, "nothing restarts by itself");
+    ns.api::<Deployment>().restart(STACK).await.unwrap();
+    ns.wait_for_condition("SpecAccepted", "True", "SpecAccepted").await;
+    let renewed = async || ns.pod_uids().await.is_disjoint(&pods).then_some(());
+    wait::eventually("the old pod is gone", renewed).await.unwrap();
+
+    ns.patch(json!({ "metadata": { "annotations": { "steersman.dev/restart-on-secret-change": "true" } } })).await;
+    let versions = async || ns.server().await.annotation("steersman.dev/secret-versions").as_str().map(str::to_owned);
+    let first = wait::eventually("the pods have the versions of the Secrets", versions).await.unwrap();
+    ns.wait_until_ready().await;
+    ns.apply_secret("own", "key", "b").await;
+    let next = async || versions().await.filter(|next| *next != first);
+    let second = wait::eventually("the change is rolled out", next).await.unwrap();
+    ns.wait_until_ready().await;
+    // Pods of another template could not start.
+    ns.api::<Secret>().delete("own", &DeleteParams::default()).await.unwrap();
+    ns.trigger_reconcile().await;
+    ns.wait_until_ready().await;
+    assert_eq!(versions().await, Some(second));
 }

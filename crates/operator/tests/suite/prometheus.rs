@@ -76,6 +76,8 @@ pub fn ready_pod(namespace: &str, name: &str) -> FleetPod {
         ip: None,
         ready: true,
         started: None,
+        gpus: 0,
+        worker: false,
     }
 }
 

@@ -5,6 +5,7 @@ use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{Phase, ReportedProblem};
 use steersman_reconcile::{FieldError, FieldNames, Finding, Severity};
 
+use super::graph::merge::ComponentNames;
 use super::request::{self, Acceptance, AlphaFields};
 use super::snapshot::{ObservedObject, Snapshot};
 use super::validate::{remarks, rules};
@@ -36,7 +37,7 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
         rules::thorough_auto(spec),
         rules::no_image(spec, default),
         rules::unknown_sku(spec),
-        rules::graph_override(spec),
+        rules::graph_override(spec, default),
         rules::graph_name(spec),
         rules::long_spec(spec, default),
     ];
@@ -76,6 +77,7 @@ pub fn remarks(snapshot: &Snapshot) -> Vec<Finding> {
     let version = rules::no_version(&snapshot.object.spec, default).map(|error| stored(&error, Severity::Warning));
     let mut found: Vec<Finding> = [changed(snapshot), version].into_iter().flatten().collect();
     found.extend(remarks::remarks(&snapshot.object).iter().map(|remark| stored(remark, Severity::Warning)));
+    found.extend(unknown_components(&snapshot.object));
     found.extend(large_annotations(&snapshot.object));
     found.extend(early_retry(&snapshot.object));
     found.extend(no_token(snapshot));
@@ -179,27 +181,25 @@ fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
     })
 }
 
-/// A graph of another owner is never adopted, so that profiling would be in vain.
+/// A graph of another owner is never adopted, and one of an earlier attempt never changed, so that profiling would be in
+/// vain.
 fn graph_name_taken(snapshot: &Snapshot) -> Option<Obstacle> {
     let object = &snapshot.object;
     let graph = snapshot.graph.as_ref().filter(|_| request::auto_apply(object))?;
-    let claim = graph::claim(object, graph);
-    (claim != graph::Claim::Ours).then(|| {
-        missing_obstacle(
-            reported::about("DeploymentNameTaken", Family::Dgd.kind(), &graph.name),
-            claim.refusal(&graph.name),
-            "Delete it, or set another name in spec.overrides.dgd.metadata.name; profiling then starts.",
-        )
-    })
+    Some(missing_obstacle(
+        reported::about("DeploymentNameTaken", Family::Dgd.kind(), &graph.name),
+        graph::claim(object, graph).refusal(&graph.name),
+        "Delete it, or set another name in spec.overrides.dgd.metadata.name; profiling then starts.",
+    ))
 }
 
 fn changed(snapshot: &Snapshot) -> Option<Finding> {
     let object = &snapshot.object;
     if request::phase(object) == Some(Phase::Failed) {
-        let began = request::has_job(object) && request::acceptance(object) == Acceptance::Changed;
+        let began = request::has_job(object) && super::phase::has_changed_since_failure(object);
         return began.then(|| {
             Finding::blocker(
-                "SpecChangeIgnored",
+                super::phase::SPEC_CHANGE_IGNORED,
                 "The spec was changed after this request failed, and the change has no effect.",
                 format!("To profile with the changed spec: {}", request::retry_command(object)),
             )
@@ -215,6 +215,24 @@ fn changed(snapshot: &Snapshot) -> Option<Finding> {
             ),
             "This request continues with the spec that profiling started with. To clear this message, change the spec \
              back.",
+        )
+    })
+}
+
+/// The profiler chooses the components of a graph, so that only the result shows which overrides had no effect.
+fn unknown_components(object: &ObservedObject) -> Option<Finding> {
+    let wanted = request::graph_override(&object.spec)?;
+    let generated = object.status.as_ref()?.profiling_results.as_ref()?.selected_config.as_ref()?;
+    let ComponentNames { unknown, existing } = graph::merge::component_names(wanted, generated);
+    (!unknown.is_empty()).then(|| {
+        Finding::warning(
+            "FieldIgnored",
+            format!(
+                "spec.overrides.dgd changes {}, which the generated graph does not have. Its components are {}.",
+                unknown.join(", "),
+                existing.join(", ")
+            ),
+            "Change the graph itself, or create a request whose override names these components.",
         )
     })
 }

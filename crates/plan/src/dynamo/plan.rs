@@ -45,8 +45,9 @@ pub fn plan(observed: &Snapshot) -> Plan {
     step.generation = expected.object.generation;
     step.spec_changed = request::acceptance(&expected.object) == Acceptance::Changed;
     step.inherited = phase::is_inherited(&observed.object);
-    // No watch covers a Job that another owner creates meanwhile.
-    let unwatched = step.unwatched || step.creation == Creation::Job;
+    // No watch covers a Job that another owner creates meanwhile, or one without its labels.
+    let unlabelled = expected.job.as_ref().is_some_and(|job| job.unlabelled);
+    let unwatched = step.unwatched || step.creation == Creation::Job || (unlabelled && step.phase == Phase::Profiling);
     Plan {
         writes: patch.into_iter().chain(writes(observed, &expected, &step)).collect(),
         prune: Vec::new(),

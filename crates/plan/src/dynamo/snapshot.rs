@@ -80,6 +80,8 @@ pub struct ObservedJob {
     pub retry: Option<String>,
     pub state: JobState,
     pub ended: Option<Timestamp>,
+    /// The label of the watch was removed.
+    pub unlabelled: bool,
     /// Why it failed, as a code such as `BackoffLimitExceeded`.
     pub failure: Option<String>,
 }

@@ -60,7 +60,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     let summary = summary(step.summary.as_deref().filter(|_| failure.is_none()).unwrap_or(&succeeded.message));
     statements.push(succeeded);
     if !plan.resolution.inherited || step.phase != Phase::Failed {
-        statements.push(spec(&plan.findings));
+        statements.push(spec(&plan.findings, phase == Phase::Failed && step.job_name.is_some()));
     }
     let conditions = conditions::merge(&stored.conditions, &statements, generation, snapshot.now);
     DynamoGraphDeploymentRequestStatus {
@@ -218,14 +218,20 @@ fn is_owner(failure: &Failure) -> bool {
     failure.object.kind == Family::Dgdr.kind()
 }
 
-fn spec(findings: &[Finding]) -> Statement {
+/// `ended`: the spec of this request has no effect any more.
+fn spec(findings: &[Finding], ended: bool) -> Statement {
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
     // Findings are sorted by severity: if the first is `Info`, all are, and none is about the spec.
     let (reason, message) = match findings.first().filter(|first| first.severity != Severity::Info) {
         Some(first) => (first.reason, sentences(findings)),
         None => {
             let more = findings.iter().map(|remark| format!(" {}", sentences(std::slice::from_ref(remark))));
-            (SPEC, format!("Every field of the spec is acted on.{}", more.collect::<String>()))
+            let all = if ended {
+                "Every field of the spec was acted on. A change has an effect once the request is retried."
+            } else {
+                "Every field of the spec is acted on."
+            };
+            (SPEC, format!("{all}{}", more.collect::<String>()))
         }
     };
     let truth = if blocked { Truth::False } else { Truth::True };

@@ -82,10 +82,16 @@ pub fn env(spec: &LlamaStackDistributionSpec) -> &[EnvVar] {
     overrides(spec).and_then(|overrides| overrides.env.as_deref()).unwrap_or_default()
 }
 
-/// Whether a command or arguments of the user's own start the server.
+/// Whether a command of the user's own starts the server. With a mounted configuration, arguments alone do not: the start
+/// script ignores them.
 pub fn has_own_command(spec: &LlamaStackDistributionSpec) -> bool {
-    let given = |words: &Option<Vec<String>>| words.as_ref().is_some_and(|words| !words.is_empty());
-    overrides(spec).is_some_and(|overrides| given(&overrides.command) || given(&overrides.args))
+    overrides(spec).and_then(|given| given.command.as_ref()).is_some_and(|words| !words.is_empty())
+}
+
+/// Whether a command or arguments of the user's own start the server, if no configuration is mounted.
+pub fn has_own_start(spec: &LlamaStackDistributionSpec) -> bool {
+    let has_args = || overrides(spec).and_then(|given| given.args.as_ref()).is_some_and(|words| !words.is_empty());
+    has_own_command(spec) || has_args()
 }
 
 /// The name of the distribution. An empty string counts as unset.

@@ -33,6 +33,7 @@ pub use config::CONFIG_KEY;
 pub use operator_config::{ConfigFault, DefaultPolicy, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
 pub use plan::{LabelsWanted, Plan, findings_of, labels_wanted, plan, referred};
 pub use resolution::Resolution;
+pub use secret_change::pod_secrets;
 pub use snapshot::{
     ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress, ObservedObject, ObservedReference,
     ObservedRoute, ObservedSecret, ObservedServer, ObservedTrust, ReplicasOwner, Settings, Snapshot, V1alpha1Fields,

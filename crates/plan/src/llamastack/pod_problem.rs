@@ -82,18 +82,19 @@ fn external(object: &ObservedObject, container: &str) -> Option<External> {
 /// Provider, image, container, reason, resolution.
 fn of_provider(external: &External, container: &str, cause: &ContainerCause, object: &ObservedObject) -> String {
     let External { provider_id, image, path, .. } = external;
+    let path = object.field_names().render(&path.field("image"));
     let (why, resolution) = match cause {
         ContainerCause::Waiting(WaitingKind::ImagePull, Waiting { reason, message }) => (
             format!("Failed to pull provider image {image} ({reason}{})", colon(message)),
-            format!("Correct {path}.image, or add a pull secret to the server's ServiceAccount"),
+            format!("Correct {path}, or add a pull secret to the server's ServiceAccount"),
         ),
         ContainerCause::Waiting(_, Waiting { reason, message }) => (
             format!("{reason}{} with image {image}", colon(message)),
-            format!("Use an image with /bin/sh and python3 in {path}.image"),
+            format!("Use an image with /bin/sh and python3 in {path}"),
         ),
         ContainerCause::Ended(Terminated { exit_code, reason, .. }) if reason == OUT_OF_MEMORY => (
             format!("image {image} exceeded its memory limit of {INIT_MEMORY_LIMIT} (exit code {exit_code}, {reason})"),
-            format!("No field changes this limit. Set {path}.image to an image with fewer or smaller packages"),
+            format!("No field changes this limit. Set {path} to an image with fewer or smaller packages"),
         ),
         ContainerCause::Ended(Terminated { exit_code, message, .. }) if message.is_empty() => (
             format!("image {image} exited with code {exit_code}"),
@@ -101,7 +102,7 @@ fn of_provider(external: &External, container: &str, cause: &ContainerCause, obj
         ),
         ContainerCause::Ended(Terminated { exit_code, message, .. }) => (
             format!("{message} (exit code {exit_code}, image {image})"),
-            format!("Fix the image and set {path}.image to it. Full log: {}", log(object, container, false)),
+            format!("Fix the image and set {path} to it. Full log: {}", log(object, container, false)),
         ),
     };
     format!("external provider {provider_id:?}, init container {container}: {why}. Resolution: {resolution}")

@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// The Secrets and ConfigMaps that the spec references.
     pub references: Vec<ObservedReference>,
     pub trust: ObservedTrust,
-    /// The referenced Secrets that exist.
+    /// The Secrets that the pods read.
     pub secrets: Vec<ObservedSecret>,
     /// Whether watches report every change of the referenced objects. False: they have to be read again.
     pub followed: bool,
@@ -46,8 +46,8 @@ pub struct Snapshot {
     pub any_user: bool,
     /// The pods of the Deployment, newest first, without those that are being deleted. Absent until the first list is complete.
     pub pods: Option<Vec<ObservedPod>>,
-    /// Creation of the oldest of them.
-    pub oldest_pod: Option<Timestamp>,
+    /// The first start of the pods that run. Absent if none runs.
+    pub oldest_start: Option<Timestamp>,
     pub server: ObservedServer,
 }
 
@@ -199,8 +199,8 @@ pub struct ObservedReference {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedSecret {
     pub name: String,
-    /// `resourceVersion`.
-    pub version: String,
+    /// `resourceVersion`. None: pods need the Secret, and it does not exist.
+    pub version: Option<String>,
     /// Time of the last change of its data. None: the API server does not know.
     pub changed: Option<Timestamp>,
 }

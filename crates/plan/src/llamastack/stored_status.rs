@@ -20,6 +20,9 @@ pub const SECRETS_RESOLVED: &str = "SecretsResolved";
 /// Not in upstream's API: the other conditions describe the children, this one the fields of the spec.
 pub const SPEC_ACCEPTED: &str = "SpecAccepted";
 
+/// Reason of `SpecAccepted` if the API server or the owner of an object of the same name rejects a child.
+pub const CHILD_REJECTED: &str = "ChildRejected";
+
 /// Reason of `ConfigGenerated` while the base of the configuration is unknown. The spec is not at fault.
 pub const LABELS_AWAITED: &str = "ImageLabelsAwaited";
 
@@ -39,9 +42,20 @@ pub fn reports_generation(snapshot: &Snapshot) -> bool {
 pub fn reports_findings(snapshot: &Snapshot, findings: &[Finding], codes: &[FindingCode]) -> bool {
     let Some(known) = condition(snapshot, SPEC_ACCEPTED) else { return false };
     match snapshot.object.status.as_ref().and_then(|status| status.findings.as_ref()) {
-        Some(stored) => stored == codes && known.observed_generation == snapshot.object.generation,
+        // A rejected child is known only after the plan, and has an event of its own.
+        Some(stored) => {
+            let of_plan = stored.iter().filter(|code| code.reason != CHILD_REJECTED);
+            of_plan.eq(codes) && known.observed_generation == snapshot.object.generation
+        }
         None => legacy_texts::reports_findings(known, findings),
     }
+}
+
+/// The stored findings of this generation.
+pub fn findings(snapshot: &Snapshot) -> Option<&[FindingCode]> {
+    let known = condition(snapshot, SPEC_ACCEPTED)?;
+    let stored = snapshot.object.status.as_ref()?.findings.as_deref()?;
+    (known.observed_generation == snapshot.object.generation).then_some(stored)
 }
 
 /// Whether the stored status names the ConfigMap of this configuration as the generated one.

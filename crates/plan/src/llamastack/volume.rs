@@ -11,11 +11,13 @@ use super::{fields, names};
 /// Reason of the warning about data that is deleted with the object.
 const DELETED_WITH_OBJECT: &str = "VolumeDeletedWithObject";
 
-/// The warning for a new object with a claim, as JSON of the stored version.
-pub fn deletion_warning(object: &Value) -> Option<FieldError> {
-    let storage = object.pointer("/spec/workload/storage").filter(|storage| storage.is_object());
+/// The warning for an object that gets a claim, as JSON of the stored version. `old`: None for a new object.
+pub fn deletion_warning(object: &Value, old: Option<&Value>) -> Option<FieldError> {
+    let has_claim = |object: &Value| object.pointer("/spec/workload/storage").is_some_and(Value::is_object);
     let kept = object["metadata"]["annotations"][KEEP_VOLUME] == "true";
-    storage.filter(|_| !kept)?;
+    if kept || !has_claim(object) || old.is_some_and(has_claim) {
+        return None;
+    }
     let name = object["metadata"]["name"].as_str().unwrap_or("NAME");
     Some(FieldError::new(
         path!(spec.workload.storage),

@@ -68,6 +68,8 @@ pub struct ObservedTarget {
     pub pods_error: Option<Box<str>>,
     /// GPUs that one replica requests.
     pub gpus: i32,
+    /// GPUs that its pods on nodes request. `None` if its pods are unknown.
+    pub used_gpus: Option<i32>,
     pub containers: Vec<Container>,
 }
 

@@ -102,11 +102,10 @@ fn limiter_matches_upstream() {
             accelerator: decision.acc,
             current: decision.current,
             target: decision.target,
-            held: 0,
             gpus: decision.gpus,
-            takes_none: false,
             spare_kv: decision.spare,
             cost: decision.cost,
+            ..GpuRequest::default()
         });
         let results = limit(&requests.collect::<Vec<_>>(), &gpus_by_type);
         assert_eq!(results.len(), case.expected.len(), "{}", case.name);

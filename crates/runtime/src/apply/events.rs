@@ -19,6 +19,10 @@ use crate::client::{CallError, Server};
 
 /// Within this time the same text raises the count of its event.
 const WINDOW: Duration = Duration::from_secs(600);
+/// Most events of one object, and of all objects of one namespace, in a [`WINDOW`]. Each change of an object by its users may cause
+/// one, and events take space in etcd for an hour.
+const MAX_OBJECT_EVENTS: u32 = 100;
+const MAX_NAMESPACE_EVENTS: u32 = 5_000;
 /// The API server rejects a longer `note`.
 const MAX_NOTE_BYTES: usize = 1024;
 /// An event's name is a DNS subdomain of at most 253 characters; its hash takes 17.
@@ -37,6 +41,36 @@ pub struct Recorder {
 struct PublishedEvents {
     window: i64,
     counts: HashMap<String, i32>,
+    /// Written events by UID of their object.
+    by_object: HashMap<String, u32>,
+    by_namespace: HashMap<String, u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    Admitted,
+    /// The first event beyond a limit.
+    FirstRefused,
+    Refused,
+}
+
+impl PublishedEvents {
+    /// Counts an event that is about to be written, unless there were too many.
+    fn admit(&mut self, owner: &Owner) -> Admission {
+        let of_object = self.by_object.entry(owner.uid.clone()).or_default();
+        let in_namespace = self.by_namespace.entry(owner.namespace.clone()).or_default();
+        let first = *of_object == MAX_OBJECT_EVENTS || *in_namespace == MAX_NAMESPACE_EVENTS;
+        let has_room = *of_object < MAX_OBJECT_EVENTS && *in_namespace < MAX_NAMESPACE_EVENTS;
+        if has_room || first {
+            *of_object += 1;
+            *in_namespace += 1;
+        }
+        match (has_room, first) {
+            (true, _) => Admission::Admitted,
+            (false, true) => Admission::FirstRefused,
+            (false, false) => Admission::Refused,
+        }
+    }
 }
 
 impl Recorder {
@@ -45,9 +79,19 @@ impl Recorder {
         Self { server, controller: controller.into(), instance: instance.into(), published: Mutex::default() }
     }
 
-    /// Publishes an event on the owner. One that cannot be written is logged: no reconcile fails for it.
+    /// Publishes an event on the owner. One that cannot be written is logged: no reconcile fails for it. Beyond the limits of the
+    /// time window, events are dropped.
     pub async fn publish(&self, owner: &Owner, event: &Event) -> bool {
-        let written = self.write(owner, event, Timestamp::now()).await;
+        let now = Timestamp::now();
+        let admission = self.published(window(now)).admit(owner);
+        if admission == Admission::FirstRefused {
+            let object = owner.id();
+            tracing::warn!(%object, "too many events: no more are written for some minutes; see the object's conditions");
+        }
+        if admission != Admission::Admitted {
+            return false;
+        }
+        let written = self.write(owner, event, now).await;
         if let Err(error) = &written {
             let (object, reason, message) = (owner.id(), event.reason, &event.message);
             tracing::warn!(%error, %object, reason, message, "cannot write an event");
@@ -134,7 +178,7 @@ impl Recorder {
     fn published(&self, window: i64) -> MutexGuard<'_, PublishedEvents> {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         if published.window != window {
-            *published = PublishedEvents { window, counts: HashMap::new() };
+            *published = PublishedEvents { window, ..PublishedEvents::default() };
         }
         published
     }
@@ -189,6 +233,27 @@ mod tests {
         assert_ne!(first, name(&owner("starter"), &note("no image b"), 1), "a changed note is never lost");
         assert_ne!(first, name(&owner("starter"), &note("no image a"), 2));
         assert!(name(&owner(&"x".repeat(253)), &note("a"), 1).len() <= 253);
+    }
+
+    #[test]
+    fn events_of_one_object_and_namespace_are_limited() {
+        let mut published = PublishedEvents::default();
+        let of = |namespace: &str, uid: usize| Owner {
+            namespace: namespace.into(),
+            uid: format!("{namespace}-{uid}"),
+            ..owner("starter")
+        };
+        let mut admitted = |owner: &Owner, tries: usize| {
+            let results: Vec<Admission> = (0..tries).map(|_| published.admit(owner)).collect();
+            let count = |wanted: Admission| results.iter().filter(|result| **result == wanted).count();
+            (count(Admission::Admitted), count(Admission::FirstRefused))
+        };
+        assert_eq!(admitted(&of("attacker", 0), 1_000), (100, 1));
+        assert_eq!(admitted(&of("attacker", 1), 10), (10, 0), "another object of the namespace");
+        let more: usize = (2..200).map(|number| admitted(&of("attacker", number), 60).0).sum();
+        assert!((4_800..5_000).contains(&more), "{more}");
+        assert_eq!(admitted(&of("victim", 0), 10), (10, 0));
+        assert!(published.by_object.len() < 300);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Reconciles the objects of one custom resource, one object at a time.
 
 mod expectations;
+mod fair_queue;
 mod invalid_objects;
+mod object_cache;
 mod priority;
 mod reconcile;
 mod requeue;

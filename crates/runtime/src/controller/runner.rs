@@ -2,10 +2,11 @@
 //! did. Never two at once for the same object.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::controller::{self, Action};
@@ -15,9 +16,11 @@ use steersman_reconcile::{Event, NamespacedName, ObjectId, Requeue};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::invalid_objects;
+use super::fair_queue::FairQueue;
+use super::object_cache::CacheBudget;
 use super::priority::{DEFER_INTERVAL, Priority};
 use super::reconcile::{ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, reconcile};
+use super::{invalid_objects, object_cache};
 use crate::apply::Owner;
 use crate::backoff::backoff;
 use crate::client::Server;
@@ -59,18 +62,12 @@ pub struct ControllerContext {
     pub metrics: Arc<Metrics>,
 }
 
-/// Keeps who wrote the spec, when and in which API version. The lists of fields are half of the size of an object and not
-/// used.
-fn trim_managed_fields(object: &mut DynamicObject) {
-    let Some(entries) = &mut object.metadata.managed_fields else { return };
-    entries.retain(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some()));
-    entries.iter_mut().for_each(|entry| entry.fields_v1 = None);
-}
-
 struct Runner<R> {
     reconciler: R,
     context: ReconcileContext,
+    resource: ApiResource,
     metrics: Arc<Metrics>,
+    waiting: Arc<FairQueue>,
     /// Consecutive failures of each object.
     failures: Mutex<HashMap<NamespacedName, u32>>,
     priority: Priority,
@@ -95,16 +92,26 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let store: Store<DynamicObject> = writer.as_reader();
     let config = watcher::Config::default().page_size(SMALL_PAGE);
     let changes = watch_with_relists(scope.api(&server, &resource), config);
-    let changes = changes.modify(trim_managed_fields).reflect(writer);
-    let own = own_changes(changes, resource.clone());
+    let mut budget = CacheBudget::default();
+    let changes = changes.map_ok(move |event| budget.receive(event)).reflect(writer);
+    let own = own_changes(changes, controller.kind);
     let context = ReconcileContext::new(&reconciler, server.clone(), &identity);
-    let enqueued = context.queue.stream();
-    let enqueued =
-        enqueued.map(move |object| ObjectRef::new_with(&object.name, resource.clone()).within(&object.namespace));
-    let queue = stream::select(own, enqueued).map(Ok::<_, std::convert::Infallible>);
+    let triggers = stream::select(own, context.queue.stream());
+    let waiting = Arc::new(FairQueue::default());
+    let of_kind = resource.clone();
+    let queue = waiting.clone().stream().map(move |object| {
+        Ok::<_, Infallible>(ObjectRef::new_with(&object.name, of_kind.clone()).within(&object.namespace))
+    });
     let queue = queue.take_until(stop.clone().cancelled_owned());
-    let runner =
-        Arc::new(Runner { reconciler, context, metrics, failures: Mutex::default(), priority: Priority::default() });
+    let runner = Arc::new(Runner {
+        reconciler,
+        context,
+        resource,
+        metrics,
+        waiting,
+        failures: Mutex::default(),
+        priority: Priority::default(),
+    });
     tracing::info!(%controller, "controller started");
     let config = controller::Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY);
     let reconciles = controller::applier(
@@ -118,6 +125,7 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let reconciles = reconciles.for_each(|reconciled| {
         if let Err(controller::Error::ObjectNotFound(gone)) = reconciled {
             let gone = NamespacedName::new(gone.namespace.unwrap_or_default(), gone.name);
+            runner.waiting.end(&gone);
             runner.forget(&gone);
             runner.context.expectations.forget(&gone);
             runner.context.invalid_objects.forget(&gone);
@@ -136,8 +144,13 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
         // A controller without children goes on.
         std::future::pending::<()>().await;
     };
+    let waiting = runner.waiting.clone();
+    let triggers = triggers.for_each(move |object| {
+        waiting.push(object);
+        std::future::ready(())
+    });
     let reconciles = async {
-        tokio::select! { () = reconciles => {}, () = children => {} }
+        tokio::select! { () = reconciles => {}, () = children => {}, () = triggers => {} }
     };
     tokio::join!(reconciles, runner.reconciler.run_watches(&runner.context, &scope, stop));
     runner.reconciler.on_stop();
@@ -147,17 +160,29 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
 /// The objects that changed themselves. A watch that breaks is logged and started again.
 fn own_changes(
     changes: impl Stream<Item = watcher::Result<watcher::Event<DynamicObject>>>,
-    resource: ApiResource,
-) -> impl Stream<Item = ObjectRef<DynamicObject>> {
-    let mut watching = Watching::new(&resource.kind);
-    changes.touched_objects().filter_map(move |object| {
-        let object = watching.receive(object);
-        std::future::ready(object.map(|object| ObjectRef::from_obj_with(&object, resource.clone())))
-    })
+    kind: &'static str,
+) -> impl Stream<Item = NamespacedName> {
+    let mut watching = Watching::new(kind);
+    changes
+        .touched_objects()
+        .filter_map(move |object| std::future::ready(watching.receive(object).map(|object| name_of(&object))))
 }
 
 async fn reconcile_object<R: Reconciler + Send + Sync + 'static>(
     object: Arc<DynamicObject>,
+    runner: Arc<Runner<R>>,
+) -> Result<Action, ReconcileError>
+where
+    R::Snapshot: Send + Sync,
+{
+    let name = name_of(&object);
+    let reconciled = reconcile_now(object, runner.clone()).await;
+    runner.waiting.end(&name);
+    reconciled
+}
+
+async fn reconcile_now<R: Reconciler + Send + Sync + 'static>(
+    mut object: Arc<DynamicObject>,
     runner: Arc<Runner<R>>,
 ) -> Result<Action, ReconcileError>
 where
@@ -174,6 +199,13 @@ where
     let Some(_permit) = runner.priority.admit(&name, deferrable, Instant::now()) else {
         return Ok(Action::requeue(DEFER_INTERVAL));
     };
+    if object_cache::lacks_content(&object) {
+        match object_cache::read(&context.server, &runner.resource, &name).await? {
+            Some(read) => object = Arc::new(read),
+            // Its deletion triggers what is left to do.
+            None => return Ok(Action::await_change()),
+        }
+    }
     let started = Instant::now();
     reconciler.on_start(&object);
     let reconciled = runner.clone().reconcile_in_task(object.clone()).await;
@@ -256,21 +288,7 @@ pub fn retry_delay(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn trimmed_object_keeps_writers_of_its_spec() {
-        let entry = |version: &str, fields: serde_json::Value| json!({ "manager": "kubectl", "apiVersion": version, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields });
-        let mut object: DynamicObject = serde_json::from_value(json!({ "metadata": { "name": "a", "managedFields": [
-            entry("g/v1", json!({ "f:spec": { "f:a": {} } })), entry("g/v2", json!({ "f:status": {} })) ] } }))
-        .unwrap();
-        trim_managed_fields(&mut object);
-        let kept = object.metadata.managed_fields.unwrap();
-        assert_eq!(kept.len(), 1);
-        assert_eq!((kept[0].api_version.as_deref(), &kept[0].fields_v1), (Some("g/v1"), &None));
-    }
 
     #[test]
     fn first_retry_has_the_shortest_delay() {

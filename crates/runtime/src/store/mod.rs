@@ -11,5 +11,6 @@ pub mod served;
 pub mod watching;
 
 pub use optional::while_served;
-pub use records::{Change, PAGE, Record, Revision, SMALL_PAGE, Store, SyncState};
+pub use partial::RawObject;
+pub use records::{Change, MAX_BYTES, MAX_NAMESPACE_BYTES, PAGE, Record, Revision, SMALL_PAGE, Store, SyncState};
 pub use scope::Scope;

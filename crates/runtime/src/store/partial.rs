@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
 use kube::{Resource, ResourceExt};
-use serde::de::Error;
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use steersman_reconcile::NamespacedName;
@@ -47,6 +47,20 @@ pub struct RawObject {
     /// Identity, labels and owner references.
     metadata: ObjectMeta,
     pub text: Arc<[u8]>,
+}
+
+impl RawObject {
+    /// Parses the text. A page of large objects as text is a small part of its size as trees, so that they are parsed one by one.
+    /// An object that is not of this type is logged and left out.
+    pub fn parse<T: DeserializeOwned>(&self) -> Option<T> {
+        let parsed = serde_json::from_slice(&self.text);
+        if let Err(cause) = &parsed {
+            let (namespace, name) = (self.namespace().unwrap_or_default(), self.name_any());
+            // The category alone: the text may quote the object.
+            tracing::warn!(namespace, name, cause = ?cause.classify(), "cannot decode an object; it is left out");
+        }
+        parsed.ok()
+    }
 }
 
 impl<'de> Deserialize<'de> for RawObject {
@@ -122,6 +136,7 @@ dynamic_resource!(RawObject, metadata_api: false);
 
 #[cfg(test)]
 mod tests {
+    use kube::api::DynamicObject;
     use kube::core::WatchEvent;
 
     use super::*;
@@ -145,5 +160,13 @@ mod tests {
         assert_eq!(std::str::from_utf8(&raw.text).unwrap(), object);
         assert_eq!((raw.name_any().as_str(), raw.labels()["a"].as_str()), ("web", "b"));
         assert!(raw.metadata.managed_fields.is_none());
+        let parsed: DynamicObject = raw.parse().unwrap();
+        assert_eq!(parsed.data["spec"]["replicas"], 1.5);
+        #[derive(Deserialize)]
+        struct Other {
+            #[expect(dead_code, reason = "only parsed")]
+            spec: String,
+        }
+        assert!(raw.parse::<Other>().is_none());
     }
 }

@@ -23,14 +23,14 @@ use crate::client::{self, CallError, Server};
 /// Objects per page of a list. A page is held in memory as a whole.
 pub const PAGE: u32 = 100;
 
-/// The same for objects that may have 1 MiB each, such as ConfigMaps and users' objects.
+/// The same for objects that users can make as large as the API server allows.
 pub const SMALL_PAGE: u32 = 25;
 
 /// Most bytes of the records of one namespace in one store, so that no tenant can fill the memory of the operator.
-const MAX_NAMESPACE_BYTES: usize = 8 << 20;
+pub const MAX_NAMESPACE_BYTES: usize = 8 << 20;
 
 /// Most bytes of all records of one store.
-const MAX_BYTES: usize = 256 << 20;
+pub const MAX_BYTES: usize = 256 << 20;
 
 /// Remembered deletions: more than can happen while one write is in progress.
 const MAX_DELETED: usize = 10_000;

@@ -344,6 +344,23 @@ fn non_object_section_is_rejected_with_path() {
     }
 }
 
+/// One stored request that cannot be converted would prevent every list of requests.
+#[test]
+fn non_object_section_of_stored_object_is_kept_and_reported() {
+    for (version, other) in [(ALPHA, BETA), (BETA, ALPHA)] {
+        for section in ["spec", "status"] {
+            let mut stored = object(version, json!({ "model": "m", "autoApply": true }), Value::Null);
+            stored[section] = json!("text");
+            let (converted, lost) = try_convert(&stored).unwrap();
+            assert_eq!((&converted["apiVersion"], &converted[section]), (&json!(other), &json!("text")));
+            let loss = format!("{section}: must be an object; the value is kept and has no effect");
+            assert!(lost.contains(&loss), "{lost:?}");
+            let (back, _) = try_convert(&converted).unwrap();
+            assert_eq!(back[section], "text", "the value returns");
+        }
+    }
+}
+
 /// The schema of v1alpha1 requires an image and accepts an empty one.
 #[test]
 fn complete_object_without_image_gets_empty_image() {

@@ -253,6 +253,7 @@ fn observed_job(object: &DynamicObject) -> ObservedJob {
         retry: object.annotations().get(names::RETRY).cloned(),
         state,
         ended: ended.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0),
+        unlabelled: object.labels().get(names::LABEL_MANAGED_BY).map(String::as_str) != Some(names::MANAGED_BY),
         failure: true_condition("Failed").and_then(|failed| failed.reason.clone()),
     }
 }

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ApiResource, ListParams};
 use kube::runtime::watcher;
 use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
-use steersman_runtime::store::{Change, PAGE, Record, Scope, Store, SyncState};
+use steersman_runtime::store::{Change, RawObject, Record, SMALL_PAGE, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
 use crate::pods::observe;
@@ -53,11 +53,13 @@ impl PodStore {
         Ok(self.store.owned_by(of).into_iter().map(|record| record.pod).collect())
     }
 
-    /// Reads the pods of one Job or graph from the API server, because the watch of pods may be behind that of Jobs or graphs.
+    /// Reads the first pods of one Job or graph from the API server, because the watch of pods may be behind that of Jobs or graphs.
     pub async fn fetch(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
-        let api: Api<Pod> = Api::namespaced(server.client.clone(), &of.namespace);
-        let wanted = ListParams::default().labels(&format!("{}={}", self.label, of.name));
-        Ok(server.call(api.list(&wanted)).await?.items.iter().map(observe).collect())
+        let api: Api<RawObject> =
+            Api::namespaced_with(server.client.clone(), &of.namespace, &ApiResource::erase::<Pod>(&()));
+        let wanted = ListParams::default().labels(&format!("{}={}", self.label, of.name)).limit(SMALL_PAGE);
+        let listed = server.call(api.list(&wanted)).await?;
+        Ok(listed.items.iter().filter_map(|pod| Some(observe(&pod.parse()?))).collect())
     }
 
     /// Follows the pods until `stop`, and reports each Job or graph whose pods have changed.
@@ -68,9 +70,10 @@ impl PodStore {
         enqueue: impl Fn(NamespacedName),
         stop: CancellationToken,
     ) {
-        let config = watcher::Config::default().labels(self.followed).page_size(PAGE);
+        let config = watcher::Config::default().labels(self.followed).page_size(SMALL_PAGE);
         let changed = |change: Change<PodRecord>| change.owners().into_iter().for_each(&enqueue);
-        let follow = self.store.follow(scope.typed(server), "Pod", config, |pod| self.trim(pod), changed);
+        let api: Api<RawObject> = scope.api(server, &ApiResource::erase::<Pod>(&()));
+        let follow = self.store.follow(api, "Pod", config, |pod| self.trim(&pod.parse()?), changed);
         stop.run_until_cancelled(follow).await;
     }
 

@@ -137,7 +137,7 @@ pub async fn observe(
         labels,
         any_user,
         pods: watches.pods.observe(&place),
-        oldest_pod: watches.pods.oldest(&place),
+        oldest_start: watches.pods.oldest_start(&place),
         server: ObservedServer::Pending,
     };
     if let Some(servers) = &watches.servers {

@@ -7,12 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use kube::api::{Api, ApiResource};
 use kube::runtime::watcher;
 use steersman_plan::llamastack::pod_problem;
 use steersman_plan::pods::{ObservedPod, StartupProblem};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
-use steersman_runtime::store::{Change, PAGE, Record, Scope, Store, SyncState};
+use steersman_runtime::store::{Change, RawObject, Record, SMALL_PAGE, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
 use crate::pods::observe as observe_pod;
@@ -30,6 +31,8 @@ pub struct PodWatch {
 struct Objects {
     /// The problem of each object whose pods are held up.
     problems: BTreeMap<NamespacedName, StartupProblem>,
+    /// The first start of the pods of each object.
+    starts: BTreeMap<NamespacedName, Timestamp>,
     /// Objects that were looked up before the first list was complete.
     early: BTreeSet<NamespacedName>,
 }
@@ -39,6 +42,8 @@ struct PodRecord {
     /// Name of the LlamaStackDistribution.
     object: String,
     created: Option<Timestamp>,
+    /// Start of the containers. None: they do not run.
+    started: Option<Timestamp>,
     pod: ObservedPod,
 }
 
@@ -71,9 +76,9 @@ impl PodWatch {
         Some(self.newest_first(object))
     }
 
-    /// Creation of the oldest pod.
-    pub fn oldest(&self, object: &NamespacedName) -> Option<Timestamp> {
-        self.store.owned_by(object).iter().filter_map(|record| record.created).min()
+    /// The first start of the pods that run.
+    pub fn oldest_start(&self, object: &NamespacedName) -> Option<Timestamp> {
+        self.store.owned_by(object).iter().filter_map(|record| record.started).min()
     }
 
     /// Called when the object is deleted.
@@ -89,9 +94,10 @@ impl PodWatch {
         enqueue: impl Fn(NamespacedName),
         stop: CancellationToken,
     ) {
-        let config = watcher::Config::default().labels(SERVERS).page_size(PAGE);
+        let config = watcher::Config::default().labels(SERVERS).page_size(SMALL_PAGE);
         let changed = |change| self.affected(&change).into_iter().for_each(&enqueue);
-        let follow = self.store.follow(scope.typed(server), "Pod", config, record, changed);
+        let api: Api<RawObject> = scope.api(server, &ApiResource::erase::<Pod>(&()));
+        let follow = self.store.follow(api, "Pod", config, |pod| record(&pod.parse()?), changed);
         let early = async {
             self.store.synced().await;
             self.take_early().into_iter().for_each(&enqueue);
@@ -99,16 +105,16 @@ impl PodWatch {
         stop.run_until_cancelled(async { tokio::join!(follow, early) }).await;
     }
 
-    /// The objects to reconcile after a change of a pod: those whose pods now have another problem, or none any more.
+    /// The objects to reconcile after a change of a pod: those whose pods now have another problem or none any more, and
+    /// those whose oldest pod has left, which may have been the last with an earlier value of a Secret.
     fn affected(&self, change: &Change<PodRecord>) -> Vec<NamespacedName> {
-        let problems = &mut self.objects().problems;
+        let Objects { problems, starts, .. } = &mut *self.objects();
         let is_affected = |object: &NamespacedName| {
             let problem = pod_problem::find(&self.newest_first(object));
-            let before = match problem.clone() {
-                Some(problem) => problems.insert(object.clone(), problem),
-                None => problems.remove(object),
-            };
-            before != problem
+            let has_new_problem = replace(problems, object, problem.clone()) != problem;
+            let start = self.oldest_start(object);
+            let before = replace(starts, object, start);
+            has_new_problem || (before.is_some() && before < start)
         };
         change.owners().into_iter().filter(is_affected).collect()
     }
@@ -128,14 +134,39 @@ impl PodWatch {
     }
 }
 
+/// Sets or removes a value, and returns the one before.
+fn replace<V>(values: &mut BTreeMap<NamespacedName, V>, object: &NamespacedName, value: Option<V>) -> Option<V> {
+    match value {
+        Some(value) => values.insert(object.clone(), value),
+        None => values.remove(object),
+    }
+}
+
+/// The start of the first container, which reads Secrets. A clock of a node that is slow must not make a pod older than it is.
+fn started(pod: &Pod) -> Option<Timestamp> {
+    let status = pod.status.as_ref()?;
+    let is_init = status.init_container_statuses.as_ref().is_some_and(|statuses| !statuses.is_empty());
+    let statuses = if is_init { &status.init_container_statuses } else { &status.container_statuses };
+    let starts = statuses.iter().flatten().filter_map(|status| {
+        let state = status.state.as_ref()?;
+        let running = state.running.as_ref().and_then(|running| running.started_at.clone());
+        // An ended container of the server reads its Secrets at its next start; an init container has handed them on.
+        let ended = state.terminated.as_ref().filter(|_| is_init).and_then(|ended| ended.started_at.clone());
+        running.or(ended).map(|time| time.0)
+    });
+    let first = starts.min()?;
+    Some(pod.creation_timestamp().map_or(first, |created| first.max(created.0)))
+}
+
 /// None for pods that explain nothing: a pod without the label of its object, being deleted, or ended.
 fn record(pod: &Pod) -> Option<PodRecord> {
     let object = pod.labels().get(INSTANCE)?.clone();
     let created = pod.creation_timestamp().map(|time| time.0);
+    let started = started(pod);
     let leaves = pod.metadata.deletion_timestamp.is_some();
     let pod = observe_pod(pod);
     let has_ended = matches!(pod.phase.as_str(), "Succeeded" | "Failed");
-    (!leaves && !has_ended).then_some(PodRecord { object, created, pod })
+    (!leaves && !has_ended).then_some(PodRecord { object, created, started, pod })
 }
 
 #[cfg(test)]
@@ -240,5 +271,49 @@ mod tests {
         assert_eq!(problem(), before);
         assert_eq!(pods.store.len(), 1);
         assert_eq!(pods.objects().problems.len(), 1);
+    }
+
+    fn at(second: u32) -> Value {
+        json!(format!("2026-11-15T23:00:{second:02}Z"))
+    }
+
+    fn running(second: u32) -> Value {
+        with_state(json!({ "running": { "startedAt": at(second) } }))
+    }
+
+    #[test]
+    fn start_is_that_of_the_first_container() {
+        let mut with_init = running(30);
+        with_init["initContainerStatuses"] = json!([
+            { "name": "b", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "state": { "terminated": { "exitCode": 0, "startedAt": at(20) } } },
+            { "name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "state": { "terminated": { "exitCode": 0, "startedAt": at(15) } } }]);
+        let ended = with_state(json!({ "terminated": { "exitCode": 1, "startedAt": at(15) } }));
+        for (status, created, expected) in [
+            (running(20), 10, Some(20)),
+            (running(5), 10, Some(10)),
+            (waiting("CreateContainerConfigError", "secret not found"), 10, None),
+            (ended, 10, None),
+            (with_init, 10, Some(15)),
+        ] {
+            let record = record(&pod("a", "starter", created, status.clone())).unwrap();
+            assert_eq!(json!(record.started), expected.map_or(Value::Null, at), "{status}");
+        }
+    }
+
+    #[test]
+    fn object_is_enqueued_when_its_oldest_pod_leaves() {
+        let pods = PodWatch::default();
+        receive_list(&pods, vec![pod("old", "starter", 1, running(2))]);
+        let new = |status| receive(&pods, Event::Apply(pod("new", "starter", 10, status))).len();
+        assert_eq!((new(json!({})), new(running(12))), (0, 0));
+        assert_eq!(json!(pods.oldest_start(&starter())), at(2));
+        let mut leaving = pod("old", "starter", 1, running(2));
+        leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
+        assert_eq!(receive(&pods, Event::Apply(leaving)), [starter()].into());
+        assert_eq!(json!(pods.oldest_start(&starter())), at(12));
+        assert_eq!(receive(&pods, Event::Delete(pod("new", "starter", 10, json!({})))).len(), 0, "no pod is left");
+        assert!(pods.objects().starts.is_empty());
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use steersman_plan::llamastack::validate::{ReferenceKind, ReferencedObject, is_shared_with};
 use steersman_plan::llamastack::{
     ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObservedObject, ObservedReference, ObservedSecret, ObservedTrust,
-    mounted_config_maps, referred,
+    mounted_config_maps, pod_secrets, referred,
 };
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
@@ -62,11 +62,16 @@ impl References {
     }
 
     pub async fn look_up(&self, server: &Server, object: &ObservedObject) -> Result<ReferenceLookup, CallError> {
-        let referenced: BTreeSet<ReferencedObject> =
-            cpu_bound::run(|| referred(object).into_iter().map(|reference| reference.named).collect());
+        let (referenced, mut of_pod) = cpu_bound::run(|| {
+            let referenced: BTreeSet<ReferencedObject> =
+                referred(object).into_iter().map(|reference| reference.named).collect();
+            (referenced, pod_secrets(&object.spec))
+        });
+        of_pod.retain(|name, _| !referenced.contains(&secret_named(object, name)));
         let cluster = NamespacedName::new(object.namespace.clone(), CLUSTER_CA_BUNDLE);
         // Registered before the reads, so that a change in between enqueues the object again.
-        self.refer(object, &referenced, &cluster);
+        let all = of_pod.keys().map(|name| secret_named(object, name)).chain(referenced.iter().cloned());
+        self.refer(object, &all.collect(), &cluster);
         let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
         let bundle = bundle.and_then(|tls| tls.ca_bundle.as_ref());
         let mut lookup = ReferenceLookup {
@@ -86,11 +91,7 @@ impl References {
             };
             let content = found.content.filter(open);
             if let Some(content) = content.as_ref().filter(|_| secret) {
-                lookup.secrets.push(ObservedSecret {
-                    name: name.clone(),
-                    version: content.version.clone(),
-                    changed: content.changed,
-                });
+                lookup.secrets.push(observed_secret(&name, Some(content)));
             }
             let content = content.map(|content| content.data.clone());
             let home =
@@ -110,6 +111,13 @@ impl References {
                 content: content.filter(|_| !secret),
             });
         }
+        for (name, required) in of_pod {
+            let found = self.secrets.get(server, &NamespacedName::new(&object.namespace, &name)).await?;
+            lookup.followed &= found.followed;
+            if found.content.is_some() || required {
+                lookup.secrets.push(observed_secret(&name, found.content.as_ref()));
+            }
+        }
         let found = self.config_maps.get(server, &cluster).await?;
         lookup.followed &= found.followed;
         lookup.trust.cluster = found.content.map(|content| content.data.clone());
@@ -124,6 +132,18 @@ impl References {
         };
         self.secrets.refer(&own, of(ReferenceKind::Secret).collect());
         self.config_maps.refer(&own, of(ReferenceKind::ConfigMap).chain([cluster.clone()]).collect());
+    }
+}
+
+fn secret_named(object: &ObservedObject, name: &str) -> ReferencedObject {
+    ReferencedObject { kind: ReferenceKind::Secret, namespace: object.namespace.clone(), name: name.to_owned() }
+}
+
+fn observed_secret(name: &str, content: Option<&Arc<Content>>) -> ObservedSecret {
+    ObservedSecret {
+        name: name.to_owned(),
+        version: content.map(|content| content.version.clone()),
+        changed: content.and_then(|content| content.changed),
     }
 }
 

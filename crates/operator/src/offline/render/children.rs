@@ -131,7 +131,7 @@ fn snapshot(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow
         labels,
         any_user: false,
         pods: None,
-        oldest_pod: None,
+        oldest_start: None,
         server: ObservedServer::Pending,
     };
     Ok((snapshot, differences))

@@ -107,7 +107,7 @@ mod tests {
 
     #[tokio::test]
     async fn memory_survives_a_plan_that_panics() {
-        let mut memory = Memory::default();
+        let mut memory = Memory { decided: Some(BTreeMap::new()), ..Memory::default() };
         memory.observe("n|m|H100|short", 8_000, Timestamp::UNIX_EPOCH);
         let observed = observed(vec![], memory.clone());
         assert!(decide(&observed, |_| panic!("planted")).await.is_none());

@@ -33,7 +33,7 @@ use steersman_runtime::http::Inside;
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::served::Optional;
-use steersman_runtime::store::{Change, PAGE, SMALL_PAGE, Scope, Store};
+use steersman_runtime::store::{Change, PAGE, RawObject, SMALL_PAGE, Scope, Store};
 
 use self::config_maps::{ConfigMaps, NamespaceRecord};
 use self::scales::Scales;
@@ -143,8 +143,8 @@ impl Fleet {
 
     /// Follows everything for as long as it is polled.
     pub async fn follow(&self, server: &Server, report: impl Fn(Trigger)) {
-        let all = || watcher::Config::default().page_size(PAGE);
-        let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
+        let all = || watcher::Config::default().page_size(SMALL_PAGE);
+        let api = |kind: &GroupVersionKind| self.scope.api::<RawObject>(server, &ApiResource::from_gvk(kind));
         let (variants, deployments, sets) =
             (custom_resource(Family::Va).gvk(), gvk_of::<Deployment>(), gvk_of::<StatefulSet>());
         let pods = gvk_of::<Pod>();
@@ -152,7 +152,7 @@ impl Fleet {
         let objects = self.variants.follow(
             variant_api,
             &variants.kind,
-            watcher::Config::default().page_size(SMALL_PAGE),
+            all(),
             |object| Some(variants::variant(object)),
             |change| self.variant_changed(&change).into_iter().for_each(&report),
         );
@@ -160,7 +160,7 @@ impl Fleet {
             let report = &report;
             move |change: Change<TargetRecord>| self.target_changed(&kind, &change).into_iter().for_each(report)
         };
-        let workload = targets::workload;
+        let workload = targets::raw_workload;
         tokio::join!(
             objects,
             self.deployments.follow(
@@ -172,7 +172,13 @@ impl Fleet {
             ),
             self.stateful_sets.follow(api(&sets), &sets.kind, all(), workload, scaled(TargetKind::StatefulSet)),
             self.follow_groups(server, scaled(TargetKind::LeaderWorkerSet)),
-            self.pods.follow(api(&pods), &pods.kind, all(), |object| pods::pod(object, &self.pod_names), |_| ()),
+            self.pods.follow(
+                api(&pods),
+                &pods.kind,
+                all(),
+                |object| pods::pod(&object.parse()?, &self.pod_names),
+                |_| ()
+            ),
             self.follow_namespaces(server, &report),
             self.follow_config_maps(server, &report),
         );
@@ -216,9 +222,9 @@ impl Fleet {
     async fn follow_groups(&self, server: &Server, changed: impl Fn(Change<TargetRecord>)) {
         let resource = groups();
         let follow = || {
-            let api = self.scope.api(server, &resource);
-            let config = watcher::Config::default().page_size(PAGE);
-            self.groups.follow(api, LEADER_WORKER_SET, config, targets::group, &changed)
+            let api: Api<RawObject> = self.scope.api(server, &resource);
+            let config = watcher::Config::default().page_size(SMALL_PAGE);
+            self.groups.follow(api, LEADER_WORKER_SET, config, targets::raw_group, &changed)
         };
         self.groups.follow_while_served(server, &LEADER_WORKER_SET_API, follow, &changed).await;
     }

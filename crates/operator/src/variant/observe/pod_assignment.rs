@@ -10,11 +10,13 @@ use kube::core::GroupVersionKind;
 use steersman_plan::variant::{ObservedTarget, ObservedVariant, TargetName};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::client::Server;
+use steersman_runtime::store::SyncState;
 
 use super::Fleet;
 use super::scales::{ScaleRecord, SelectedPods, SlowKinds};
 use super::targets::TargetKind;
 use crate::variant::prometheus::FleetPod;
+use crate::variant::turns::by_turns;
 
 /// Concurrent reads of scale subresources.
 const MAX_CONCURRENT_READS: usize = 8;
@@ -33,6 +35,8 @@ struct ReferencedTarget {
     /// Number of the target's pods that have not ended, and how many of them are ready.
     pods: usize,
     ready: i32,
+    /// GPUs that the pods on nodes request.
+    gpus: i32,
 }
 
 /// A scale target that is not watched.
@@ -53,10 +57,12 @@ impl Fleet {
     pub(super) async fn assign_pods(&self, server: &Server, variants: &mut [ObservedVariant]) -> Vec<Arc<FleetPod>> {
         self.pod_names.tidy();
         let (mut targets, mut pods) = self.owned(variants);
+        let pods_known = self.pods.sync_state() == SyncState::Synced;
         for target in &targets {
             for number in &target.by {
                 if let Lookup::Known(Some(observed)) = &mut variants[*number].target {
                     observed.ready_pods = target.ready;
+                    observed.used_gpus = pods_known.then_some(target.gpus);
                 }
             }
         }
@@ -76,13 +82,17 @@ impl Fleet {
             let target = Arc::new(TargetName::from(target));
             let at = *index.entry((variant.key.namespace.as_str(), target.clone())).or_insert(targets.len());
             if at == targets.len() {
-                targets.push(ReferencedTarget { target, by: Vec::with_capacity(1), pods: 0, ready: 0 });
+                targets.push(ReferencedTarget { target, by: Vec::with_capacity(1), pods: 0, ready: 0, gpus: 0 });
             }
             targets[at].by.push(number);
         }
         self.pods.each(|namespace, _, pod| {
             if let Some(at) = index.get(&(namespace, pod.target.clone())) {
                 let target = &mut targets[*at];
+                target.gpus = target.gpus.saturating_add(pod.gpus);
+                if pod.worker {
+                    return;
+                }
                 target.pods += 1;
                 target.ready = target.ready.saturating_add(i32::from(pod.ready));
                 pods.push(pod.clone());
@@ -119,10 +129,14 @@ impl Fleet {
                 let Some(namespace) = by.first().map(|number| variants[*number].key.namespace.clone()) else {
                     continue;
                 };
-                let key = NamespacedName::new(namespace, target.target.name.clone());
-                reads.push(self.read_scale(server, (at, by), kind, key, target.pods > 0, &slow_kinds).boxed());
+                let key = NamespacedName::new(namespace.clone(), target.target.name.clone());
+                let read = self.read_scale(server, (at, by), kind, key, target.pods > 0, &slow_kinds).boxed();
+                reads.push((namespace, read));
             }
         }
+        // The objects of one namespace must not use up the time for all.
+        let reads: Vec<_> =
+            by_turns(reads, |(namespace, _)| namespace.clone()).into_iter().map(|(_, read)| read).collect();
         let (mut reads, mut scales) = (stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS), Vec::new());
         let all = async {
             while let Some(one) = reads.next().await {
@@ -181,7 +195,8 @@ impl Fleet {
             match selected {
                 Some(SelectedPods::Names(names)) => {
                     for name in names {
-                        let Some(pod) = self.pods.get(&NamespacedName::new(namespace.clone(), name)) else { continue };
+                        let found = self.pods.get(&NamespacedName::new(namespace.clone(), name));
+                        let Some(pod) = found.filter(|pod| !pod.worker) else { continue };
                         if taken.insert((pod.namespace.clone(), pod.name.clone())) {
                             target.pods += 1;
                             target.ready = target.ready.saturating_add(i32::from(pod.ready));

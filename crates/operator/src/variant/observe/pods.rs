@@ -10,6 +10,7 @@ use steersman_plan::variant::target::{APPS, DEPLOYMENT, GROUPS, LEADER_WORKER_SE
 use steersman_runtime::apply::controller;
 use steersman_runtime::store::Record;
 
+use super::targets;
 use crate::variant::prometheus::FleetPod;
 
 const GROUP_NAME_LABEL: &str = "leaderworkerset.sigs.k8s.io/name";
@@ -71,7 +72,10 @@ pub fn pod(object: &DynamicObject, names: &NameCache) -> Option<Arc<FleetPod>> {
     if ended || object.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let target = shared(&names.targets, Arc::new(owner(object)?));
+    let (target, worker) = owner(object)?;
+    let target = shared(&names.targets, Arc::new(target));
+    // The node has accepted the pod, and not only its creator a node.
+    let started = status["startTime"].as_str().and_then(|time| time.parse().ok());
     let conditions = status["conditions"].as_array().into_iter().flatten();
     Some(Arc::new(FleetPod {
         namespace: shared(&names.namespaces, object.namespace().unwrap_or_default()),
@@ -79,21 +83,23 @@ pub fn pod(object: &DynamicObject, names: &NameCache) -> Option<Arc<FleetPod>> {
         target,
         ip: status["podIP"].as_str().and_then(|ip| ip.parse().ok()),
         ready: conditions.into_iter().any(|known| known["type"] == "Ready" && known["status"] == "True"),
-        started: status["startTime"].as_str().and_then(|time| time.parse().ok()),
+        started,
+        gpus: started.map_or(0, |_| targets::gpus(&object.data["spec"])),
+        worker,
     }))
 }
 
-fn owner(object: &DynamicObject) -> Option<TargetName> {
+/// The scale target, and whether the pod is a worker of a group.
+fn owner(object: &DynamicObject) -> Option<(TargetName, bool)> {
     let labels = object.labels();
     if let Some(group) = labels.get(GROUP_NAME_LABEL) {
-        // A replica is a group of pods, and its leader stands in for it.
         let leads = labels.get(WORKER_INDEX_LABEL).is_none_or(|place| place == "0");
-        return leads.then(|| TargetName::new(GROUPS, LEADER_WORKER_SET, group));
+        return Some((TargetName::new(GROUPS, LEADER_WORKER_SET, group), !leads));
     }
     // A pod without a controller may still match the selector of a scale target.
-    let Some(owner) = controller(object) else { return Some(TargetName::default()) };
+    let Some(owner) = controller(object) else { return Some((TargetName::default(), false)) };
     let group = TargetName::group_of(&owner.api_version);
-    match owner.kind.as_str() {
+    let target = match owner.kind.as_str() {
         "Job" | "DaemonSet" | "Node" => None,
         REPLICA_SET => {
             let made = REPLICA_SET_OWNERS.iter().find_map(|(label, group, kind)| {
@@ -103,7 +109,8 @@ fn owner(object: &DynamicObject) -> Option<TargetName> {
             Some(made.unwrap_or_else(|| TargetName::new(group, REPLICA_SET, &owner.name)))
         }
         kind => Some(TargetName::new(group, kind, &owner.name)),
-    }
+    };
+    Some((target?, false))
 }
 
 #[cfg(test)]
@@ -122,7 +129,7 @@ mod tests {
     }
 
     fn owner_of(labels: Value, owner: [&str; 3]) -> Option<TargetName> {
-        a_pod(labels, owner, json!({})).map(|found| TargetName::clone(&found.target))
+        a_pod(labels, owner, json!({})).filter(|found| !found.worker).map(|found| TargetName::clone(&found.target))
     }
 
     #[test]
@@ -162,6 +169,22 @@ mod tests {
         assert_eq!((living.ip, living.ready, living.started.is_some()), ("10.0.0.1".parse().ok(), true, true));
         assert_eq!(a_pod(json!({}), set, json!({ "phase": "Failed" })), None);
         assert_eq!(a_pod(json!({}), ["batch/v1", "Job", "a-1"], json!({ "phase": "Running" })), None);
+    }
+
+    /// A pod may name any node. The GPUs count that a node has accepted to run.
+    #[test]
+    fn gpus_count_once_a_node_has_accepted_the_pod() {
+        let names = NameCache::default();
+        let gpus = |labels: Value, status: Value| {
+            let container = json!({ "resources": { "limits": { "nvidia.com/gpu": "4" } } });
+            let object = json!({ "metadata": { "name": "p", "labels": labels },
+                "spec": { "nodeName": "n", "containers": [container, container] }, "status": status });
+            pod(&serde_json::from_value(object).unwrap(), &names).unwrap().gpus
+        };
+        let accepted = json!({ "phase": "Pending", "startTime": "2026-11-16T06:00:00Z" });
+        assert_eq!(gpus(json!({}), accepted.clone()), 8);
+        assert_eq!(gpus(json!({}), json!({ "phase": "Pending" })), 0);
+        assert_eq!(gpus(json!({ GROUP_NAME_LABEL: "llama", WORKER_INDEX_LABEL: "1" }), accepted), 8, "of a worker");
     }
 
     #[test]

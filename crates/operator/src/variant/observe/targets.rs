@@ -13,7 +13,7 @@ use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STA
 use steersman_reconcile::quantity;
 
 use super::nodes;
-use steersman_runtime::store::Record;
+use steersman_runtime::store::{RawObject, Record};
 
 /// The only variable that the plan reads. Others may be secrets and are not kept.
 const VARIABLE: &str = "VLLM_USE_V1";
@@ -102,6 +102,14 @@ impl TargetRecord {
     }
 }
 
+pub fn raw_workload(object: &RawObject) -> Option<TargetRecord> {
+    workload(&object.parse()?)
+}
+
+pub fn raw_group(object: &RawObject) -> Option<TargetRecord> {
+    group(&object.parse()?)
+}
+
 pub fn workload(object: &DynamicObject) -> Option<TargetRecord> {
     let template = &object.data["spec"]["template"]["spec"];
     Some(target_record(object, gpus(template), containers(template)))
@@ -138,7 +146,7 @@ fn number(value: &Value) -> Option<i32> {
 }
 
 /// Sum over the containers of a pod.
-fn gpus(pod: &Value) -> i32 {
+pub fn gpus(pod: &Value) -> i32 {
     let containers = pod["containers"].as_array().into_iter().flatten();
     let of_container = |container: &Value| {
         let amount = |resource: &str| {

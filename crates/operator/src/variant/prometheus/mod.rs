@@ -52,6 +52,10 @@ pub struct FleetPod {
     pub ip: Option<IpAddr>,
     pub ready: bool,
     pub started: Option<Timestamp>,
+    /// GPUs that it requests, once its node has accepted it.
+    pub gpus: i32,
+    /// Whether it is a worker in a group of pods, whose leader stands for the replica. Its metrics are not read.
+    pub worker: bool,
 }
 
 /// Client for one Prometheus.

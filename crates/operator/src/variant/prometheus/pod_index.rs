@@ -125,6 +125,8 @@ mod tests {
             ip: ip.parse().ok(),
             ready: true,
             started: None,
+            gpus: 0,
+            worker: false,
         }
     }
 

@@ -256,6 +256,8 @@ mod tests {
             ip: "10.0.0.1".parse().ok(),
             ready: true,
             started: started.map(|ago| NOW - SignedDuration::from_secs(ago)),
+            gpus: 0,
+            worker: false,
         }
     }
 

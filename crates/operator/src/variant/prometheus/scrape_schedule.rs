@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::FleetPod;
+use crate::variant::turns::by_turns;
 
 /// Namespace and name.
 type PodKey = (Arc<str>, Arc<str>);
@@ -54,15 +55,8 @@ impl ScrapeSchedule {
         let is_tried = |(_, pod): &(usize, &FleetPod)| {
             !self.excessive_until.contains_key(&pod.namespace) || self.answered.contains(&key(pod))
         };
-        let mut turns: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut tried = Vec::new();
-        for pod in pods.into_iter().filter(is_tried) {
-            let turn = turns.entry(&*pod.1.namespace).or_default();
-            tried.push((*turn, pod));
-            *turn += 1;
-        }
-        tried.sort_by_key(|(turn, _)| *turn);
-        tried.into_iter().take(max_pods).map(|(_, pod)| pod).collect()
+        let tried = pods.into_iter().filter(is_tried);
+        by_turns(tried, |(_, pod)| pod.namespace.clone()).into_iter().take(max_pods).collect()
     }
 
     pub fn pod_begins(&mut self, pod: &FleetPod) {
@@ -105,6 +99,8 @@ mod tests {
             ip: None,
             ready: true,
             started: None,
+            gpus: 0,
+            worker: false,
         };
         names.iter().map(pod).collect()
     }

@@ -52,8 +52,6 @@ fn review(case: &AdmissionCase, lookups: &LookupResults, missing: Missing) -> Re
         missing,
     };
     let mut review = validate(&case.new, case.old.as_ref(), &facts);
-    if case.old.is_none() {
-        review.warnings.extend(deletion_warning(&case.new).map(|warning| warning.text()));
-    }
+    review.warnings.extend(deletion_warning(&case.new, case.old.as_ref()).map(|warning| warning.text()));
     review
 }

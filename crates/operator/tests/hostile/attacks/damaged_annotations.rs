@@ -2,19 +2,30 @@
 
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::tenants::{HostileCase, Tenant, server};
+use crate::tenants::{HostileCase, Tenant, request, server};
 
 /// Annotations in which a conversion preserves the fields that a version does not have.
 const ANNOTATIONS: [&str; 3] =
     ["llamastack.io/v1alpha2-fields", "llamastack.io/v1alpha2-extras", "llamastack.io/v1alpha1-fields"];
 
+/// The same for requests, and annotations in which the operator stores results.
+const REQUEST_ANNOTATIONS: [&str; 8] = [
+    "nvidia.com/dgdr-spec",
+    "nvidia.com/dgdr-status",
+    "nvidia.com/dgdr-config-map-ref",
+    "nvidia.com/dgdr-output-pvc",
+    "nvidia.com/dgdr-deployment-overrides",
+    "nvidia.com/dgdr-profiling-config",
+    "nvidia.com/dgdr-profiling-results",
+    "nvidia.com/generated-dgd-spec",
+];
+
 /// Bytes of an annotation. The API server allows 256 KiB for all annotations of an object.
 const ANNOTATION_BYTES: usize = 200 * 1024;
 
-async fn store(attacker: &Tenant, number: usize, annotation: &str, text: &str) {
-    let mut damaged = server(&format!("damaged-{number}"), json!({ "distribution": { "name": "starter" } }));
+async fn store(attacker: &Tenant, mut damaged: Value, annotation: &str, text: &str) {
     damaged["metadata"]["annotations"] = json!({ annotation: text });
     // Either outcome is fine: a rejected object harms nobody.
     let _ = attacker.apply(damaged).await;
@@ -29,14 +40,32 @@ async fn damaged_annotations_break_no_list() {
     let texts = ["{", "[]", "null", "{\"spec\":[]}", "{\"spec\":{\"providers\":7}}", &deep, &long];
     for (number, text) in texts.into_iter().enumerate() {
         for (place, annotation) in ANNOTATIONS.into_iter().enumerate() {
-            store(&case.attacker, number * ANNOTATIONS.len() + place, annotation, text).await;
+            let name = format!("damaged-{number}-{place}");
+            let damaged = server(&name, json!({ "distribution": { "name": "starter" } }));
+            store(&case.attacker, damaged, annotation, text).await;
+        }
+        for (place, annotation) in REQUEST_ANNOTATIONS.into_iter().enumerate() {
+            store(&case.attacker, request(&format!("damaged-{number}-{place}")), annotation, text).await;
         }
     }
+    // Fields of the older version that the newer one has no place for.
+    for (number, config) in [json!("text"), json!([]), json!({ "sweep": [1], "hardware": "x" })].into_iter().enumerate()
+    {
+        let mut older = json!({ "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeploymentRequest",
+            "metadata": { "name": format!("older-{number}") }, "spec": { "model": "m", "backend": "vllm" } });
+        older["spec"]["profilingConfig"] = json!({ "profilerImage": "planner:1", "config": config });
+        let _ = case.attacker.apply(older).await;
+    }
     case.expect_victim_served().await;
-    for version in ["v1alpha1", "v1alpha2"] {
-        let kind = GroupVersionKind::gvk("llamastack.io", version, "LlamaStackDistribution");
+    for (group, version, kind) in [
+        ("llamastack.io", "v1alpha1", "LlamaStackDistribution"),
+        ("llamastack.io", "v1alpha2", "LlamaStackDistribution"),
+        ("nvidia.com", "v1alpha1", "DynamoGraphDeploymentRequest"),
+        ("nvidia.com", "v1beta1", "DynamoGraphDeploymentRequest"),
+    ] {
+        let kind = GroupVersionKind::gvk(group, version, kind);
         let all: Api<DynamicObject> = Api::all_with(case.admin.clone(), &ApiResource::from_gvk(&kind));
-        let listed = all.list(&ListParams::default()).await.unwrap_or_else(|error| panic!("{version}: {error}"));
+        let listed = all.list(&ListParams::default()).await.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
         assert!(listed.items.iter().any(|object| object.metadata.namespace.as_deref() == Some(case.victim.name())));
     }
 }

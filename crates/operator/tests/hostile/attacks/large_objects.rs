@@ -3,6 +3,7 @@
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
+use steersman_testkit::{condition, wait};
 
 use crate::tenants::{HostileCase, server, variant};
 
@@ -34,6 +35,21 @@ async fn large_settings_break_no_list() {
     let older = json!({ "apiVersion": "llamastack.io/v1alpha1", "kind": "LlamaStackDistribution",
         "metadata": { "name": "older" }, "spec": { "server": { "distribution": { "name": "starter" } } } });
     case.victim.apply(older).await.unwrap();
+}
+
+/// An object that is too large for the cache of the operator is read from the API server instead.
+#[tokio::test]
+async fn object_beyond_the_cache_is_reconciled() {
+    let Some(case) = HostileCase::open("cache").await else { return };
+    let mut large = server_with_settings("large", 150_000);
+    large["metadata"]["annotations"] = json!({ "example.com/note": "x".repeat(150_000) });
+    case.attacker.apply(large.clone()).await.unwrap();
+    case.expect_victim_served().await;
+    let applied = wait::eventually("the large object is reconciled", async || {
+        let read = case.attacker.read(&large).await;
+        (condition(&read, "ConfigGenerated")["status"] == "True").then_some(())
+    });
+    applied.await.unwrap();
 }
 
 /// A model id of the size of an object is rejected, because queries, metrics and the log contain it.

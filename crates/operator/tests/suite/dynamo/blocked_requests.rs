@@ -1,6 +1,7 @@
 //! Requests that cannot proceed: they report the cause, and proceed once it is gone.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ServiceAccount};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::DeleteParams;
 use steersman_testkit::wait;
 
@@ -59,19 +60,27 @@ async fn foreign_job_is_untouched_and_reported() {
     assert_eq!(test.phase_and_message().await.0, "Profiling");
 }
 
-/// An existing ServiceAccount may hold pull Secrets of users, or belong to another program.
+/// An existing ServiceAccount may hold pull Secrets of users, or belong to another program. That of a Helm chart has the
+/// labels of the chart, some of them equal to ours.
 #[tokio::test]
 async fn foreign_service_account_is_used_unchanged() {
-    let (Some((cluster, admin)), prefix) = (cluster_with_crds().await, "account") else { return };
-    let namespace = cluster.namespace(prefix).await.unwrap();
-    let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
-    let account = namespace.api().create(&PostParams::default(), &account).await.unwrap();
-    create(&admin, namespace.name(), spec(json!({}))).await.unwrap();
-    let test = TestNamespace { cluster, admin, namespace };
-    test.settle().await;
-    assert_eq!(test.phase_and_message().await.0, "Profiling");
-    let used = test.namespace.api::<ServiceAccount>().get(names::SERVICE_ACCOUNT).await.unwrap();
-    assert_eq!(used.metadata.resource_version, account.metadata.resource_version);
+    let helm = json!({ "app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": names::SERVICE_ACCOUNT,
+        "app.kubernetes.io/component": "rbac", "helm.sh/chart": "dynamo-operator-1.4.0" });
+    for (prefix, labels) in [("account", json!({})), ("chart-account", helm)] {
+        let Some((cluster, admin)) = cluster_with_crds().await else { return };
+        let namespace = cluster.namespace(prefix).await.unwrap();
+        let metadata = json!({ "name": names::SERVICE_ACCOUNT, "labels": labels });
+        let account: ServiceAccount = object(json!({ "metadata": metadata }));
+        let account = namespace.api().create(&PostParams::default(), &account).await.unwrap();
+        create(&admin, namespace.name(), spec(json!({}))).await.unwrap();
+        let test = TestNamespace { cluster, admin, namespace };
+        test.settle().await;
+        assert_eq!(test.phase_and_message().await.0, "Profiling", "{prefix}");
+        let used = test.namespace.api::<ServiceAccount>().get(names::SERVICE_ACCOUNT).await.unwrap();
+        assert_eq!(used.metadata.resource_version, account.metadata.resource_version, "{prefix}");
+        let binding = test.namespace.api::<RoleBinding>().get(names::ROLE_BINDING).await.unwrap();
+        assert_eq!(binding.subjects.unwrap()[0].name, names::SERVICE_ACCOUNT, "its rights suffice");
+    }
 }
 
 /// Conversion stores fields that only v1alpha1 has as annotations of v1beta1.

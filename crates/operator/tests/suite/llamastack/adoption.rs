@@ -1,6 +1,6 @@
 //! Adoption of a server from the Go operator: without a restart, even if the adopting reconcile crashes at any call.
 
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::ResourceExt;
 use steersman_reconcile::ADOPTED_LABEL;
 
@@ -133,6 +133,8 @@ async fn adoption_survives_crash_at_every_call() {
 /// v1alpha1.
 fn go_operator_objects() -> Vec<(&'static str, Value)> {
     let starter = json!({ "name": "starter" });
+    let spread = json!([{ "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": { "matchLabels": { "app.kubernetes.io/instance": "sample" } } }]);
     vec![
         ("plain", json!({ "replicas": 1, "server": { "distribution": starter } })),
         ("empty-storage", json!({ "replicas": 1, "server": { "distribution": starter, "storage": {} } })),
@@ -140,7 +142,7 @@ fn go_operator_objects() -> Vec<(&'static str, Value)> {
         (
             "network",
             json!({ "replicas": 1, "server": { "distribution": starter }, "network": { "exposeRoute": false,
-                "allowedFrom": { "namespaces": ["a"] } } }),
+                "allowedFrom": { "namespaces": ["a"], "labels": ["team/authorized"] } } }),
         ),
         (
             "exposed",
@@ -152,99 +154,229 @@ fn go_operator_objects() -> Vec<(&'static str, Value)> {
             json!({ "replicas": 3, "server": { "distribution": starter, "workers": 2, "containerSpec": {
                 "name": "llama-stack", "port": 8321, "resources": { "limits": { "cpu": "2" } } } } }),
         ),
+        (
+            "sample",
+            json!({ "replicas": 1, "server": { "distribution": starter, "workers": 2,
+                "containerSpec": { "name": "llama-stack", "env": [{ "name": "A", "value": "b" }] },
+                "podDisruptionBudget": { "maxUnavailable": 1 }, "topologySpreadConstraints": spread,
+                "autoscaling": { "minReplicas": 1, "maxReplicas": 5, "targetCPUUtilizationPercentage": 75 },
+                "storage": { "size": "20Gi", "mountPath": "/home/lls/.lls" } } }),
+        ),
+        (
+            "configured",
+            json!({ "replicas": 1, "server": { "distribution": starter, "userConfig": { "configMapName": "mine" },
+                "tlsConfig": { "caBundle": { "configMapName": "authorities" } } } }),
+        ),
+        (
+            "overridden",
+            json!({ "replicas": 1, "server": { "distribution": starter, "podOverrides": {
+                "serviceAccountName": "own", "terminationGracePeriodSeconds": 0,
+                "volumes": [{ "name": "own", "emptyDir": {} }], "volumeMounts": [{ "name": "own", "mountPath": "/own" }] },
+                "containerSpec": { "name": "own", "port": 9000, "command": ["own"], "args": ["x"] } } }),
+        ),
     ]
 }
 
-/// The children that the Go operator writes for an object, with the image of its own release.
-fn go_operator_children(name: &str, spec: &Value, owner: &DynamicObject) -> Vec<Value> {
+/// The labels that the Go operator sets on every object that it renders.
+fn go_labels() -> Value {
+    json!({ "app.kubernetes.io/managed-by": "llama-stack-operator", "app.kubernetes.io/part-of": "llama-stack",
+        "llamastack.io/watch": "true" })
+}
+
+fn go_selector(name: &str) -> Value {
+    json!({ "app": "llama-stack", "app.kubernetes.io/instance": name })
+}
+
+/// The pod template that the Go operator writes, with the image of its own release.
+fn go_operator_template(name: &str, spec: &Value) -> Value {
     let server = &spec["server"];
-    let labels = json!({ "app.kubernetes.io/managed-by": "llama-stack-operator", "llamastack.io/watch": "true",
-        "app.kubernetes.io/part-of": "llama-stack" });
-    let selector = json!({ "app": "llama-stack", "app.kubernetes.io/instance": name });
-    let metadata = |child: &str| {
-        json!({ "name": child, "labels": labels, "ownerReferences": [{ "apiVersion": "llamastack.io/v1alpha1",
-            "kind": "LlamaStackDistribution", "name": name, "uid": owner.uid(), "controller": true,
-            "blockOwnerDeletion": true }] })
-    };
+    let container = &server["containerSpec"];
+    let overrides = &server["podOverrides"];
+    let trusts = !server["tlsConfig"].is_null();
+    let configured = !server["userConfig"].is_null();
+    let mount_path = server["storage"]["mountPath"].as_str().unwrap_or("/.llama");
+    let port = container["port"].as_i64().unwrap_or(8321);
     let workers = server["workers"].as_i64();
     let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
-    let mut env = vec![
-        variable("HF_HOME", "/.llama"),
-        variable("LLS_WORKERS", &workers.unwrap_or(1).to_string()),
-        variable("LLS_PORT", "8321"),
-        variable("LLAMA_STACK_CONFIG", "/etc/llama-stack/config.yaml"),
-    ];
-    env.extend(server["containerSpec"]["env"].as_array().into_iter().flatten().cloned());
-    let cpu = workers.unwrap_or(1).to_string();
-    let mut resources = json!({ "requests": { "cpu": cpu, "memory": "1Gi" } });
+    let mut env = vec![variable("HF_HOME", mount_path)];
+    env.extend(trusts.then(|| variable("SSL_CERT_FILE", "/etc/ssl/certs/ca-bundle/ca-bundle.crt")));
+    env.push(variable("LLS_WORKERS", &workers.unwrap_or(1).to_string()));
+    env.push(variable("LLS_PORT", &port.to_string()));
+    env.push(variable("LLAMA_STACK_CONFIG", "/etc/llama-stack/config.yaml"));
+    env.extend(container["env"].as_array().into_iter().flatten().cloned());
+
+    let mut resources = json!({ "requests": { "cpu": workers.unwrap_or(1).to_string(), "memory": "1Gi" } });
     if workers.is_some() {
-        resources["limits"] = json!({ "cpu": cpu, "memory": "1Gi" });
+        let limit = container["resources"]["limits"]["cpu"].as_str().map(str::to_owned);
+        let limit = limit.or_else(|| workers.map(|workers| workers.to_string()));
+        resources["limits"] = json!({ "cpu": limit, "memory": "1Gi" });
     }
-    let stored = server.get("storage").is_some();
-    let volume = if stored {
-        json!({ "name": "lls-storage", "persistentVolumeClaim": { "claimName": format!("{name}-pvc") } })
-    } else {
-        json!({ "name": "lls-storage", "emptyDir": {} })
+    let storage = match server.get("storage") {
+        Some(_) => json!({ "name": "lls-storage", "persistentVolumeClaim": { "claimName": format!("{name}-pvc") } }),
+        None => json!({ "name": "lls-storage", "emptyDir": {} }),
     };
-    let mut pod = json!({
-        "serviceAccountName": format!("{name}-sa"), "securityContext": { "fsGroup": 1001 },
-        "containers": [{ "name": "llama-stack", "image": "docker.io/llamastack/distribution-starter:0.6.0",
-            "ports": [{ "containerPort": 8321 }], "env": env, "resources": resources,
-            "startupProbe": { "httpGet": { "path": "/v1/health", "port": 8321 }, "initialDelaySeconds": 15,
-                "timeoutSeconds": 30, "failureThreshold": 3, "successThreshold": 1 },
-            "volumeMounts": [{ "name": "lls-storage", "mountPath": "/.llama" }] }],
-        "volumes": [volume],
+    let (mut volumes, mut mounts) = (vec![storage], vec![json!({ "name": "lls-storage", "mountPath": mount_path })]);
+    let mut annotations = json!({});
+    if configured {
+        volumes.push(json!({ "name": "user-config", "configMap": { "name": server["userConfig"]["configMapName"] } }));
+        mounts.push(json!({ "name": "user-config", "mountPath": "/etc/llama-stack/", "readOnly": true }));
+        annotations["configmap.hash/user-config"] = json!("41-mine");
+    }
+    if trusts {
+        let items = json!([{ "key": "ca-bundle.crt", "path": "ca-bundle.crt" }]);
+        volumes
+            .push(json!({ "name": "ca-bundle", "configMap": { "name": format!("{name}-ca-bundle"), "items": items } }));
+        mounts.push(json!({ "name": "ca-bundle", "mountPath": "/etc/ssl/certs/ca-bundle", "readOnly": true }));
+        annotations["configmap.hash/ca-bundle"] = json!(format!("42-{name}-ca-bundle"));
+    }
+    volumes.extend(overrides["volumes"].as_array().into_iter().flatten().cloned());
+    mounts.extend(overrides["volumeMounts"].as_array().into_iter().flatten().cloned());
+    let mut server_container = json!({
+        "name": container["name"].as_str().unwrap_or("llama-stack"),
+        "image": "docker.io/llamastack/distribution-starter:0.6.0", "ports": [{ "containerPort": port }], "env": env,
+        "resources": resources, "volumeMounts": mounts,
+        "startupProbe": { "httpGet": { "path": "/v1/health", "port": port }, "initialDelaySeconds": 15,
+            "timeoutSeconds": 30, "failureThreshold": 3, "successThreshold": 1 },
     });
+    if configured {
+        server_container["command"] =
+            json!(["/bin/sh", "-c", "exec uvicorn llama_stack.core.server.server:create_app --factory"]);
+        server_container["args"] = json!([]);
+    }
+    for field in ["command", "args"].into_iter().filter(|field| !container[*field].is_null()) {
+        server_container[field] = container[field].clone();
+    }
+    let account = overrides["serviceAccountName"].as_str().map_or_else(|| format!("{name}-sa"), str::to_owned);
+    let mut pod = json!({ "serviceAccountName": account, "securityContext": { "fsGroup": 1001 },
+        "containers": [server_container], "volumes": volumes });
+    if let Some(seconds) = overrides["terminationGracePeriodSeconds"].as_i64() {
+        pod["terminationGracePeriodSeconds"] = seconds.into();
+    }
+    let instance = json!({ "matchLabels": { "app.kubernetes.io/instance": name } });
     if spec["replicas"].as_i64() > Some(1) {
-        let instance = json!({ "matchLabels": { "app.kubernetes.io/instance": name } });
         let keys = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "kubernetes.io/hostname"];
-        pod["topologySpreadConstraints"] = keys
-            .map(|key| {
-                json!({ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway",
-                    "labelSelector": instance })
-            })
-            .to_vec()
-            .into();
+        let spread = |key| json!({ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": instance });
+        pod["topologySpreadConstraints"] = keys.map(spread).to_vec().into();
         pod["affinity"] = json!({ "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{
             "weight": 100, "podAffinityTerm": { "labelSelector": instance,
                 "topologyKey": "kubernetes.io/hostname" } }] } });
     }
-    let mut spec_of_deployment = json!({ "replicas": spec["replicas"], "selector": { "matchLabels": selector },
-        "template": { "metadata": { "labels": selector }, "spec": pod } });
-    if stored {
-        spec_of_deployment["strategy"] = json!({ "type": "Recreate" });
+    if !server["topologySpreadConstraints"].is_null() {
+        pod["topologySpreadConstraints"] = server["topologySpreadConstraints"].clone();
     }
-    let mut children = vec![
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(&format!("{name}-sa")) }),
-        json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(name),
-            "spec": spec_of_deployment }),
-    ];
-    if stored {
-        let size = server["storage"]["size"].as_str().unwrap_or("10Gi");
-        children.push(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": metadata(&format!("{name}-pvc")), "spec": { "accessModes": ["ReadWriteOnce"],
-                "resources": { "requests": { "storage": size } } } }));
+    json!({ "metadata": { "labels": go_selector(name), "annotations": annotations }, "spec": pod })
+}
+
+/// The children that the Go operator writes for an object, in its order.
+fn go_operator_children(name: &str, spec: &Value, owner: &DynamicObject, authorities: &str) -> Vec<Value> {
+    let (server, network) = (&spec["server"], &spec["network"]);
+    let autoscaling = &server["autoscaling"];
+    let port = server["containerSpec"]["port"].as_i64().unwrap_or(8321);
+    let child = |kind: &str, suffix: &str, content: Value| {
+        let (version, kind) = kind.rsplit_once('/').unwrap();
+        let full_name = if suffix.is_empty() { name.to_owned() } else { format!("{name}-{suffix}") };
+        let mut child = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": full_name,
+            "labels": go_labels(), "ownerReferences": [{ "apiVersion": "llamastack.io/v1alpha1",
+                "kind": "LlamaStackDistribution", "name": name, "uid": owner.uid(), "controller": true,
+                "blockOwnerDeletion": true }] } });
+        child.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        child
+    };
+    let mut children = Vec::new();
+    if !server["tlsConfig"].is_null() {
+        let mut map = child("v1/ConfigMap", "ca-bundle", json!({ "data": { "ca-bundle.crt": authorities } }));
+        map["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "llama-stack-operator",
+            "app.kubernetes.io/instance": name, "app.kubernetes.io/component": "ca-bundle", "llamastack.io/watch": "true" });
+        children.push(map);
     }
+    if let Some(storage) = server.get("storage") {
+        let size = storage["size"].as_str().unwrap_or("10Gi");
+        let claim = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } });
+        children.push(child("v1/PersistentVolumeClaim", "pvc", json!({ "spec": claim })));
+    }
+    children.push(child("v1/ServiceAccount", "sa", json!({})));
     if !server["containerSpec"]["env"].is_null() || !server["containerSpec"]["port"].is_null() {
-        children.push(json!({ "apiVersion": "v1", "kind": "Service",
-            "metadata": metadata(&format!("{name}-service")), "spec": { "type": "ClusterIP", "selector": selector,
-                "ports": [{ "name": "http", "protocol": "TCP", "port": 8321, "targetPort": 8321 }] } }));
+        let ports = json!([{ "name": "http", "protocol": "TCP", "port": port, "targetPort": port }]);
+        let spec = json!({ "type": "ClusterIP", "selector": go_selector(name), "ports": ports });
+        children.push(child("v1/Service", "service", json!({ "spec": spec })));
+    }
+    if !network["allowedFrom"].is_null() {
+        let named =
+            |name: &str| json!({ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } } });
+        let from = json!([{ "podSelector": {} }, named("llama-stack-k8s-operator-system"), named("a"),
+            { "namespaceSelector": { "matchExpressions": [{ "key": "team/authorized", "operator": "Exists" }] } },
+            { "namespaceSelector": { "matchLabels": { "network.openshift.io/policy-group": "ingress" } } }]);
+        let policy = json!({ "podSelector": { "matchLabels": go_selector(name) }, "policyTypes": ["Ingress"],
+            "ingress": [{ "from": from, "ports": [{ "port": port, "protocol": "TCP" }] }] });
+        children.push(child("networking.k8s.io/v1/NetworkPolicy", "network-policy", json!({ "spec": policy })));
+    }
+    let mut deployment = json!({ "selector": { "matchLabels": go_selector(name) },
+        "template": go_operator_template(name, spec) });
+    if autoscaling.is_null() {
+        deployment["replicas"] = spec["replicas"].clone();
+    }
+    if server.get("storage").is_some() {
+        deployment["strategy"] = json!({ "type": "Recreate" });
+    }
+    children.push(child("apps/v1/Deployment", "", json!({ "spec": deployment })));
+    // The Go operator never fills in the value of this label.
+    let unnamed = |mut child: Value| {
+        child["metadata"]["labels"]["app"] = json!("llama-stack");
+        child["metadata"]["labels"]["app.kubernetes.io/instance"] = json!("");
+        child
+    };
+    if !autoscaling.is_null() {
+        let target =
+            json!({ "type": "Utilization", "averageUtilization": autoscaling["targetCPUUtilizationPercentage"] });
+        let scaler = json!({ "minReplicas": 1, "maxReplicas": autoscaling["maxReplicas"],
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
+            "metrics": [{ "type": "Resource", "resource": { "name": "cpu", "target": target } }] });
+        children.push(unnamed(child("autoscaling/v2/HorizontalPodAutoscaler", "hpa", json!({ "spec": scaler }))));
+    }
+    if !server["podDisruptionBudget"].is_null() || spec["replicas"].as_i64() > Some(1) {
+        let budget = json!({ "maxUnavailable": 1, "selector": { "matchLabels": go_selector(name) } });
+        children.push(unnamed(child("policy/v1/PodDisruptionBudget", "pdb", json!({ "spec": budget }))));
+    }
+    let role = "system:openshift:scc:anyuid";
+    let binding = json!({ "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "kind": "ServiceAccount", "name": format!("{name}-sa"), "namespace": owner.namespace() }] });
+    children.push(child("rbac.authorization.k8s.io/v1/RoleBinding", "rb", binding));
+    if network["exposeRoute"] == true {
+        let service = json!({ "service": { "name": format!("{name}-service"), "port": { "number": port } } });
+        let paths = json!([{ "path": "/", "pathType": "Prefix", "backend": service }]);
+        let mut ingress = child(
+            "networking.k8s.io/v1/Ingress",
+            "ingress",
+            json!({ "spec": { "rules": [{ "http": { "paths": paths } }] } }),
+        );
+        ingress["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "llama-stack-operator",
+            "app.kubernetes.io/instance": name });
+        children.push(ingress);
     }
     children
 }
 
-/// Creates a child as the Go operator does, then applies it with the object's name as field manager.
+fn api_of(client: &Client, namespace: &str, child: &Value) -> Api<DynamicObject> {
+    let version = child["apiVersion"].as_str().unwrap();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = kube::core::GroupVersionKind::gvk(group, version, child["kind"].as_str().unwrap());
+    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind))
+}
+
+/// Creates a child as the Go operator does. Later reconciles of it apply most kinds with the object's name as field manager,
+/// update a few, and leave claims alone.
 async fn write_go_child(client: &Client, namespace: &str, name: &str, child: &Value) {
-    let typed: DynamicObject = object(child.clone());
-    let types = typed.types.clone().unwrap();
-    let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
-    let kind = kube::core::GroupVersionKind::gvk(group, version, &types.kind);
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind));
+    let api = api_of(client, namespace, child);
     let manager = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };
-    api.create(&manager, &typed).await.unwrap();
-    if types.kind != "PersistentVolumeClaim" {
-        let params = PatchParams::apply(name).force();
-        api.patch(&typed.name_any(), &params, &Patch::Apply(child)).await.unwrap();
+    let created = api.create(&manager, &object(child.clone())).await.unwrap();
+    match child["kind"].as_str().unwrap() {
+        "PersistentVolumeClaim" => {}
+        "Ingress" | "ConfigMap" => {
+            api.replace(&created.name_any(), &manager, &created).await.unwrap();
+        }
+        _ => {
+            api.patch(&created.name_any(), &PatchParams::apply(name).force(), &Patch::Apply(child)).await.unwrap();
+        }
     }
 }
 
@@ -267,6 +399,13 @@ async fn reconcile_spec(cluster: &Cluster, client: &Client, namespace: &str, nam
 async fn go_operator_servers_are_not_restarted() {
     let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let namespace = cluster.namespace("adopt-forms").await.unwrap();
+    let authorities = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap().cert.pem();
+    for (name, data) in
+        [("mine", json!({ "config.yaml": "version: 2" })), ("authorities", json!({ "ca-bundle.crt": authorities }))]
+    {
+        let map: ConfigMap = object(json!({ "metadata": { "name": name }, "data": data }));
+        namespace.api::<ConfigMap>().create(&PostParams::default(), &map).await.unwrap();
+    }
     let deployments: Api<Deployment> = namespace.api();
     for (name, spec) in go_operator_objects() {
         let old = json!({ "apiVersion": "llamastack.io/v1alpha1", "kind": "LlamaStackDistribution",
@@ -274,8 +413,9 @@ async fn go_operator_servers_are_not_restarted() {
         let read = steersman_api::convert::convert(old, "llamastack.io/v1alpha2").unwrap().object;
         let own =
             objects(&admin, namespace.name()).create(&PostParams::default(), &object(read.clone())).await.unwrap();
-        for child in go_operator_children(name, &spec, &own) {
-            write_go_child(&admin, namespace.name(), name, &child).await;
+        let children = go_operator_children(name, &spec, &own, &authorities);
+        for child in &children {
+            write_go_child(&admin, namespace.name(), name, child).await;
         }
         let before = deployments.get(name).await.unwrap();
 
@@ -286,10 +426,33 @@ async fn go_operator_servers_are_not_restarted() {
             reconcile_spec(cluster, &admin, namespace.name(), name, None).await;
         }
         let after = deployments.get(name).await.unwrap();
-        let template = |deployment: &Deployment| deployment.spec.clone().unwrap().template;
-        assert_eq!(template(&after), template(&before), "{name}: stored as {}", own.data["spec"]);
+        assert_eq!(after.spec, before.spec, "{name}: stored as {}", own.data["spec"]);
+        assert_eq!(after.metadata.generation, before.metadata.generation, "{name}: nothing rolls out");
         assert_eq!(after.labels()[ADOPTED_LABEL], adopted.labels()[ADOPTED_LABEL], "{name}");
-        let status = objects(&admin, namespace.name()).get(name).await.unwrap().data["status"].clone();
+        let stored = objects(&admin, namespace.name()).get(name).await.unwrap();
+        let status = &stored.data["status"];
         assert_eq!(status["resolvedDistribution"]["image"], "docker.io/llamastack/distribution-starter:0.6.0");
+        let accepted = status["conditions"].as_array().unwrap().iter().find(|known| known["type"] == "SpecAccepted");
+        assert_eq!(accepted.unwrap()["status"], "True", "{name}: {status:#}");
+        for child in &children {
+            assert_taken_over(&admin, namespace.name(), &own, child).await;
+        }
+    }
+}
+
+/// The child is the same object, and Steersman is its only field manager. Claims and RoleBindings are never written.
+async fn assert_taken_over(client: &Client, namespace: &str, own: &DynamicObject, child: &Value) {
+    let name = child["metadata"]["name"].as_str().unwrap();
+    let kind = child["kind"].as_str().unwrap();
+    let live = api_of(client, namespace, child).get(name).await.unwrap();
+    assert_eq!(live.owner_references()[0].uid, own.uid().unwrap(), "{kind} {name}");
+    let written = !["PersistentVolumeClaim", "RoleBinding"].contains(&kind);
+    let expected =
+        if written { vec!["steersman/llamastack"] } else { vec!["manager", own.metadata.name.as_deref().unwrap()] };
+    let managers = live.managed_fields().iter().filter(|entry| entry.subresource.is_none());
+    let managers: Vec<&str> = managers.filter_map(|entry| entry.manager.as_deref()).collect();
+    assert!(managers.iter().all(|manager| expected.contains(manager)), "{kind} {name}: {managers:?}");
+    if written {
+        assert_eq!(live.owner_references()[0].api_version, "llamastack.io/v1alpha2", "{kind} {name}");
     }
 }

@@ -1,6 +1,7 @@
 //! Operators with fewer permissions than the shipped roles, and the operator's own image.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
+use kube::api::ListParams;
 
 use super::*;
 use crate::process::operator::OperatorProcess;
@@ -100,5 +101,41 @@ async fn operator_image_runs_as_init_container() {
     let deployment = env.until_deployment("stored", "exists", |_| true).await;
     let image = &deployment["spec"]["template"]["spec"]["initContainers"][0]["image"];
     assert_eq!(image, "registry.example.com/steersman:1");
+    env.stop(controller).await;
+}
+
+/// OpenShift's role lets pods run as any user, which namespace users may not.
+#[tokio::test]
+async fn any_user_needs_permission_of_administrator() {
+    let Some(env) = test_env("any-user").await else { return };
+    let (roles, role_bindings) = (Api::<ClusterRole>::all(env.admin.clone()), env.namespace.api::<RoleBinding>());
+    let of_openshift: ClusterRole =
+        object(json!({ "metadata": { "name": "system:openshift:scc:anyuid" }, "rules": [] }));
+    roles.create(&PostParams::default(), &of_openshift).await.unwrap();
+    env.create("plain", plain_spec()).await;
+    let account = env.account().await;
+    let controller = env.run(&account, Scope::Cluster);
+    env.until_settled("plain").await;
+    assert!(role_bindings.list(&ListParams::default()).await.unwrap().items.is_empty());
+    controller.stop().await;
+
+    let guide = include_str!("../../../../../docs/llamastack-guide.md");
+    let block = guide.split("```yaml\n").find(|block| block.contains("name: steersman-anyuid")).unwrap();
+    let permission: ClusterRole = serde_saphyr::from_str(block.split("```").next().unwrap()).unwrap();
+    roles.create(&PostParams::default(), &permission).await.unwrap();
+    let binding: ClusterRoleBinding = object(json!({ "metadata": { "name": "steersman-anyuid" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "steersman-anyuid" },
+        "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE }] }));
+    let cluster_bindings: Api<ClusterRoleBinding> = Api::all(env.admin.clone());
+    cluster_bindings.create(&PostParams::default(), &binding).await.unwrap();
+    wait::until_allowed(&account, "create", "rbac.authorization.k8s.io", "rolebindings", None).await.unwrap();
+    let controller = env.run(&account, Scope::Cluster);
+    let bound = wait::until(role_bindings, "plain-rb", "exists", wait::TIMEOUT, |_: &RoleBinding| true).await.unwrap();
+    assert_eq!(bound.role_ref.name, "system:openshift:scc:anyuid");
+    assert_eq!(bound.subjects.unwrap()[0].name, "plain-sa");
+    for role in ["system:openshift:scc:anyuid", "steersman-anyuid"] {
+        roles.delete(role, &DeleteParams::default()).await.unwrap();
+    }
+    cluster_bindings.delete("steersman-anyuid", &DeleteParams::default()).await.unwrap();
     env.stop(controller).await;
 }

@@ -115,9 +115,9 @@ async fn realm_of_another_domain_receives_no_credentials() {
     let error = served.registry().labelled(&format!("{HOST}/a/b:1"), &puller).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "registry registry.test requires an authentication that Steersman does not support (tokens come from store.test, \
-         and credentials are not sent to another domain); use a pull secret with user and password, or a registry with Basic \
-         or Bearer authentication"
+        "registry registry.test names the token service store.test, which is in another domain, so that the credentials of the \
+         pull secrets are not sent to it; use a registry with a token service in its own domain, or remove the credentials for \
+         registry.test from the pull secrets if the image is public"
     );
     assert!(served.take_requests().iter().all(|request| !request.contains("/token")));
 }

@@ -28,6 +28,9 @@ pub const DEPLOYMENT: &str = "DeploymentReady";
 /// Not in upstream's API: the other conditions report the progress, this one the fields of the spec.
 pub const SPEC_ACCEPTED: &str = "SpecAccepted";
 
+/// Reason of `SpecAccepted` for a change of a Failed request.
+pub const SPEC_CHANGE_IGNORED: &str = "SpecChangeIgnored";
+
 /// Code of a failed profiling in `status.reported`, and of its event.
 pub const PROFILING_CHECK_FAILED: &str = "ProfilingCheckFailed";
 
@@ -236,11 +239,29 @@ pub fn is_inherited(object: &ObservedObject) -> bool {
     let Some(status) = object.status.as_ref().filter(|status| status.phase == Some(Phase::Failed)) else {
         return false;
     };
-    // Earlier operators wrote the discovered hardware into the spec, and observed the new generation in this condition
-    // only.
+    conditions::find(&status.conditions, SPEC_ACCEPTED).is_none() && judged_generation(status) == object.generation
+}
+
+/// The generation of the spec that the status is about. Earlier operators wrote the discovered hardware into the spec, and
+/// observed the new generation in the condition `Succeeded` only.
+fn judged_generation(status: &DynamoGraphDeploymentRequestStatus) -> Option<i64> {
     let summed = conditions::find(&status.conditions, SUCCEEDED).and_then(|known| known.observed_generation);
-    let judged = status.observed_generation.max(summed);
-    conditions::find(&status.conditions, SPEC_ACCEPTED).is_none() && judged == object.generation
+    status.observed_generation.max(summed)
+}
+
+/// Whether the spec of a Failed request is not the one that it failed with. The annotation with its hash is absent if an
+/// earlier operator started the request, or if the request was replaced by its manifest. Then the generation shows the
+/// change, and the stored condition that there was one before.
+pub fn has_changed_since_failure(object: &ObservedObject) -> bool {
+    match request::acceptance(object) {
+        Acceptance::Changed => true,
+        Acceptance::Accepted => false,
+        Acceptance::NewHash(_) => {
+            let judged = object.status.as_ref().and_then(judged_generation);
+            stored_reason(object, SPEC_ACCEPTED) == Some(SPEC_CHANGE_IGNORED)
+                || judged.is_some_and(|judged| Some(judged) != object.generation)
+        }
+    }
 }
 
 /// Starts a Failed request again, with the spec as it is now. Its Job and its output are deleted.

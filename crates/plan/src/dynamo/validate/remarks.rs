@@ -4,7 +4,8 @@
 use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec};
 use steersman_reconcile::{FieldError, FieldPath, Message, message, path};
 
-use super::version::of_image;
+use super::rules::MISPLACED_FIELD;
+use super::version::{merges_with_our_program, of_image};
 use crate::dynamo::request::{self, AlphaFields, CONFIG_MAP_REF};
 use crate::dynamo::snapshot::ObservedObject;
 use crate::dynamo::{graph, names, profile_job};
@@ -28,12 +29,14 @@ pub fn remarks(object: &ObservedObject) -> Vec<FieldError> {
         two_loads(spec),
         two_targets(spec),
         not_positive(spec),
+        no_gpus(spec),
         ignored_optimization_type(spec),
         unread_config_map(&alpha),
         ignored_alpha_fields(&alpha),
         unreadable_annotations(&alpha),
         ignored_overrides(spec),
         unknown_override(spec),
+        ignored_graph_metadata(spec),
         early_override(spec),
     ];
     found.into_iter().flatten().collect()
@@ -125,6 +128,17 @@ fn not_positive(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
     })
 }
 
+/// The schema has no minimum.
+fn no_gpus(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
+    let count = spec.hardware.as_ref()?.num_gpus_per_node.filter(|count| *count <= 0)?;
+    Some(FieldError::new(
+        path!(spec.hardware.numGpusPerNode),
+        PROFILER_WILL_REFUSE,
+        format!("'hardware.numGpusPerNode' must be a positive integer (got {count})."),
+        "Set a positive number, or remove the field to have it discovered; otherwise the profiler ends with this error.",
+    ))
+}
+
 /// The field is passed on all the same: a later profiler may read it.
 fn ignored_optimization_type(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
     spec.sla.as_ref()?.optimization_type?;
@@ -198,13 +212,29 @@ fn ignored_overrides(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErr
 /// Profilers that merge by themselves pass the field on to the API server.
 fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
     let unknown = graph::merge::unknown(request::graph_override(spec)?)?;
-    Some(FieldError::new(
-        path!(spec.overrides.dgd),
-        PROFILER_WILL_REFUSE,
-        format!("{unknown}. A profiler that merges by the schema of graphs ends with this error."),
-        "Correct the name of the field, or move the field: fields of pods belong in podTemplate of a component (v1beta1) \
-         or in extraPodSpec of a service (v1alpha1).",
-    ))
+    // Otherwise the request is invalid.
+    (!merges_with_our_program(spec, None)).then(|| {
+        FieldError::new(
+            path!(spec.overrides.dgd),
+            PROFILER_WILL_REFUSE,
+            format!("{unknown}. A profiler that merges by the schema of graphs ends with this error."),
+            MISPLACED_FIELD,
+        )
+    })
+}
+
+fn ignored_graph_metadata(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
+    let ignored = graph::merge::ignored_metadata(request::graph_override(spec)?);
+    let path = path!(spec.overrides.dgd.metadata);
+    (!ignored.is_empty()).then(|| {
+        stated(
+            path.clone(),
+            FIELD_IGNORED,
+            message!["Ignored fields of ", path, format!(": {}.", ignored.join(", "))],
+            "Remove these fields. The name, labels and annotations can be set; the graph is always created in the namespace \
+             of the request.",
+        )
+    })
 }
 
 /// Profilers before 1.5 generate graphs of v1alpha1. Those of 1.4 merge overrides with our program, which translates

@@ -6,7 +6,7 @@ use steersman_reconcile::{FieldError, message, path};
 
 use super::Facts;
 use super::problem::{invalid, required};
-use super::version::has_version;
+use super::version::{has_version, merges_with_our_program};
 use crate::dynamo::snapshot::ObservedObject;
 use crate::dynamo::{graph, hardware, names, profile_job, request};
 
@@ -24,7 +24,7 @@ pub fn errors(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
         long_name(&object.name),
         no_image(spec, facts.default_image),
         unknown_sku(spec),
-        graph_override(spec),
+        graph_override(spec, facts.default_image),
         graph_name(spec),
         long_spec(spec, facts.default_image),
     ];
@@ -128,11 +128,18 @@ pub fn unknown_sku(spec: &RequestSpec) -> Option<FieldError> {
 
 /// Checks `overrides.dgd` before profiling. Otherwise the profiler would fail on an invalid override at the end of its
 /// work.
-pub fn graph_override(spec: &RequestSpec) -> Option<FieldError> {
-    let problem = graph::merge::problem(request::graph_override(spec)?)?;
-    let remedy = "Correct the override; profiling then starts.";
-    Some(invalid(path!(spec.overrides.dgd), None, problem, remedy))
+pub fn graph_override(spec: &RequestSpec, default: Option<&str>) -> Option<FieldError> {
+    let wanted = request::graph_override(spec)?;
+    if let Some(problem) = graph::merge::problem(wanted) {
+        return Some(invalid(path!(spec.overrides.dgd), None, problem, "Correct the override; profiling then starts."));
+    }
+    let unknown = graph::merge::unknown(wanted).filter(|_| merges_with_our_program(spec, default))?;
+    Some(invalid(path!(spec.overrides.dgd), None, unknown, MISPLACED_FIELD))
 }
+
+/// The next step for a field of an override that graphs do not have.
+pub const MISPLACED_FIELD: &str = "Correct the name of the field, or move the field: fields of pods belong in podTemplate.spec \
+                                   of a component (v1beta1) or in extraPodSpec of a service (v1alpha1).";
 
 /// Checks the name in `overrides.dgd` before profiling. Otherwise the API server would reject the graph after hours of
 /// profiling.

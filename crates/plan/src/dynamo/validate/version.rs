@@ -1,5 +1,9 @@
 //! Versions of Dynamo in image tags and as users write them.
 
+use steersman_api::dynamo::v1beta1::DynamoGraphDeploymentRequestSpec;
+
+use crate::dynamo::request;
+
 /// Whether the tag is a version, as in `dynamo-planner:v1.2.3-cuda13`.
 pub fn has_version(image: &str) -> bool {
     of_image(image).is_some()
@@ -11,6 +15,16 @@ pub fn of_image(image: &str) -> Option<[u64; 3]> {
     let last = name.rsplit('/').next().unwrap_or_default();
     let (_, tag) = last.rsplit_once(':')?;
     DynamoVersion::read(tag).filter(|version| version.parts == 3).map(|version| version.core)
+}
+
+/// The first version whose profiler merges overrides with the program that the Job installs.
+const FIRST_WITH_PROGRAM: [u64; 3] = [1, 4, 0];
+
+/// Whether the profiler is known to merge overrides with our program. Earlier ones merge by themselves.
+pub fn merges_with_our_program(spec: &DynamoGraphDeploymentRequestSpec, default: Option<&str>) -> bool {
+    let of_image = request::image_or(spec, default).and_then(of_image);
+    let stated = || DynamoVersion::read(spec.runtime_version_override.as_deref()?).map(|version| version.core);
+    of_image.or_else(stated).is_some_and(|version| version >= FIRST_WITH_PROGRAM)
 }
 
 /// The version in full, without a leading letter: `v1.2` is `1.2.0`. None: it is no version.

@@ -11,7 +11,7 @@ pub(super) struct ProviderKind {
     pub api: Api,
     pub name: &'static str,
     /// `remote` or `inline`.
-    prefix: &'static str,
+    pub prefix: &'static str,
     pub endpoint: Option<&'static str>,
     pub secret: Option<&'static str>,
     /// Namespace of the required `persistence` block.
@@ -225,6 +225,19 @@ const KINDS: [ProviderKind; 58] = [
     inline(SAFETY, "code-scanner"),
     inline(TELEMETRY, "meta-reference").until(0, 3),
 ];
+
+/// The prefix and the name of a type. None: a bare name.
+pub(super) fn split(type_: &str) -> Option<(&str, &str)> {
+    let (prefix, name) = type_.split_once("::")?;
+    // The names of some types have such a separator of their own.
+    Some(if ["remote", "inline"].contains(&prefix) { (prefix, name) } else { ("", type_) })
+}
+
+/// The APIs that have a type of this name in a server.
+pub(super) fn apis_with(name: &str, server: &ServerVersion) -> impl Iterator<Item = Api> {
+    let apis = [INFERENCE, SAFETY, VECTOR_IO, TOOL_RUNTIME].into_iter();
+    apis.filter(move |api| of_server(*api, server).any(|kind| kind.name == name))
+}
 
 /// Finds a kind by its bare name or its type (`inline::faiss`).
 pub(super) fn find(api: Api, provider: &str) -> Option<&'static ProviderKind> {

@@ -259,7 +259,11 @@ fn no_base(input: &Input<'_>) -> FieldError {
             path!(spec.distribution.name),
             reason::FAILED,
             format!("failed to load embedded config for distribution {name:?}"),
-            "Use a distribution of this release, or provide the whole configuration with overrideConfig.",
+            message![
+                "Use a distribution of this release, or provide the whole configuration with ",
+                path!(spec.overrideConfig),
+                "."
+            ],
         ),
         None => FieldError::new(
             path!(spec.distribution.image),

@@ -42,8 +42,7 @@ mod tests {
 
     #[test]
     fn likely_names_are_found() {
-        let known =
-            ["vllm", "openai", "model-context-protocol", "tavily-search", "file-search", "file-store", "remote::vllm"];
+        let known = ["vllm", "openai", "model-context-protocol", "tavily-search", "file-search", "file-store"];
         for (written, expected) in [
             ("vlm", Some("vllm")),
             ("Vllm", Some("vllm")),
@@ -52,7 +51,6 @@ mod tests {
             ("model_context_protocol", Some("model-context-protocol")),
             ("tavily", Some("tavily-search")),
             ("file", None),
-            ("remote::vlm", Some("remote::vllm")),
             ("tgi", None),
             ("x", None),
             ("", None),

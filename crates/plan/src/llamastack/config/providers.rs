@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use steersman_api::llamastack::v1alpha2::{Provider, ProviderForm, SecretKey};
-use steersman_reconcile::{FieldPath, message, path};
+use steersman_reconcile::{FieldPath, Message, message, path};
 
 use super::apis::{self, Api, TELEMETRY};
 use super::draft::{Draft, text};
@@ -119,8 +119,8 @@ fn entry(draft: &mut Draft<'_>, api: Api, provider: &Provider, path: &FieldPath)
     json!({ "provider_id": ids::of(provider), "provider_type": type_, "config": config })
 }
 
-/// Reports a type that the server's package does not have. A short name that is nearly one of the package is a typing
-/// mistake and refused; any other type may be one that the image adds.
+/// Reports a type that the server's package does not have. A short name that is nearly one of the package, or that of
+/// another API, is a mistake and refused; any other type may be one that the image adds.
 fn check_type(draft: &mut Draft<'_>, api: Api, provider: &Provider, type_: &str, path: &FieldPath) {
     let known: Vec<String> = kinds::of_server(api, &draft.server).map(ProviderKind::type_).collect();
     let in_base = draft.entries(api.key).iter().any(|entry| text(entry, "provider_type") == Some(type_));
@@ -137,25 +137,40 @@ fn check_type(draft: &mut Draft<'_>, api: Api, provider: &Provider, type_: &str,
         api.field
     );
     let written = provider.provider.as_str();
-    let names: Vec<&str> = if written.contains("::") {
-        known.iter().map(String::as_str).collect()
-    } else {
-        kinds::of_server(api, &draft.server).map(|kind| kind.name).collect()
+    let at = path.field("provider");
+    let Some((prefix, name)) = kinds::split(written) else {
+        let names: Vec<&str> = kinds::of_server(api, &draft.server).map(|kind| kind.name).collect();
+        let elsewhere = kinds::apis_with(written, &draft.server).map(|api| path!(spec.providers).field(api.field));
+        let elsewhere = Message::list(elsewhere);
+        let remedy = match nearest(written, &names) {
+            Some(meant) => message![format!("Use {meant:?}.")],
+            None if elsewhere != Message::default() => message!["Move it to ", elsewhere, "."],
+            None => {
+                let remedy = if kinds::find(api, written).is_some() {
+                    "Other versions of llama-stack have it: use an image with one of them, or a type of \
+                     docs/configuration.md."
+                } else {
+                    "Use a type of docs/configuration.md, unless the image adds this one."
+                };
+                draft.remark(at, reason::UNKNOWN_TYPE, message, remedy);
+                return;
+            }
+        };
+        draft.refuse(at, message, remedy.then(format!("If the image adds this type, write it as {type_:?}.")));
+        return;
     };
-    match nearest(written, &names) {
-        Some(meant) if !written.contains("::") => {
-            let remedy = format!("Use {meant:?}. If the image adds this type, write it as {type_:?}.");
-            draft.refuse(path.field("provider"), message, remedy);
-        }
-        Some(meant) => {
-            let remedy = format!("Use {meant:?}, unless the image adds this type.");
-            draft.remark(path.field("provider"), reason::UNKNOWN_TYPE, message, remedy);
-        }
-        None => {
-            let remedy = "Use a type of docs/configuration.md, unless the image adds this one.";
-            draft.remark(path.field("provider"), reason::UNKNOWN_TYPE, message, remedy);
-        }
-    }
+    let of_prefix =
+        |wanted: bool| kinds::of_server(api, &draft.server).filter(move |kind| (kind.prefix == prefix) == wanted);
+    let nearest_of = |wanted: bool| {
+        let names: Vec<&str> = of_prefix(wanted).map(|kind| kind.name).collect();
+        let meant = nearest(name, &names)?;
+        of_prefix(wanted).find(|kind| kind.name == meant).map(ProviderKind::type_)
+    };
+    let remedy = match nearest_of(true).or_else(|| nearest_of(false)) {
+        Some(meant) => format!("Use {meant:?}, unless the image adds this type."),
+        None => "Use a type of docs/configuration.md, unless the image adds this one.".to_owned(),
+    };
+    draft.remark(at, reason::UNKNOWN_TYPE, message, remedy);
 }
 
 pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError {

@@ -1,7 +1,7 @@
 //! The format version of a `config.yaml`, and the version of the server that reads it.
 
 use serde_json::Value;
-use steersman_reconcile::path;
+use steersman_reconcile::{message, path};
 
 use super::FieldError;
 use super::problem::reason;
@@ -16,7 +16,11 @@ pub fn detect(config: &Value) -> Result<i64, FieldError> {
             path!(spec.distribution),
             reason::FAILED,
             "config.yaml missing required 'version' field",
-            "Use a distribution whose base configuration has a version, or set overrideConfig.",
+            message![
+                "Use a distribution whose base configuration has a version, or set ",
+                path!(spec.overrideConfig),
+                "."
+            ],
         )
     })?;
     let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 1e9).then_some(number as i64);
@@ -38,7 +42,11 @@ fn unsupported(version: &str) -> FieldError {
         path!(spec.distribution),
         reason::VERSION,
         format!("Unsupported config.yaml version {version}. Supported versions: {list}"),
-        "Use a distribution of this release, or provide the whole configuration with overrideConfig.",
+        message![
+            "Use a distribution of this release, or provide the whole configuration with ",
+            path!(spec.overrideConfig),
+            "."
+        ],
     )
 }
 

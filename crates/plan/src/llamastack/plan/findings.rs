@@ -228,7 +228,7 @@ fn plain_ingress(snapshot: &Snapshot) -> Option<Finding<Message>> {
 /// The image's own command starts a single process. A command of the user's own may read the variable LLS_WORKERS.
 fn workers(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     let workers = fields::workers(&object.spec).filter(|workers| *workers > 1)?;
-    if setup.config.is_some() || fields::has_own_command(&object.spec) {
+    if setup.config.is_some() || fields::has_own_start(&object.spec) {
         return None;
     }
     let message = message![

@@ -14,7 +14,7 @@ use kube_core::GroupVersionKind;
 use steersman_api::llamastack::v1alpha2::FindingCode;
 use steersman_reconcile::{Event, EventType, Finding, Message, Requeue, Severity, WriteOp, sentences};
 
-use self::findings::{SpecFinding, findings};
+use self::findings::findings;
 use self::resolve::resolve;
 use super::build::network::Route;
 use super::build::{self, adoption, configmap};
@@ -23,8 +23,9 @@ use super::config::problem::reason;
 use super::operator_config::DefaultPolicy;
 use super::resolution::{Resolution, Setup, SpecResolution};
 use super::snapshot::{ObservedRoute, ReplicasOwner, Snapshot};
-use super::{names, pod_problem, stored_status};
+use super::{names, pod_problem, secret_change, stored_status};
 
+pub use findings::SpecFinding;
 pub use resolve::{LabelsWanted, labels_wanted, referred};
 
 /// Requeue after a new spec was written, in case a watch misses the result.
@@ -51,10 +52,11 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     let resolution = resolve(snapshot);
     let found = findings(snapshot, &resolution);
     let codes: Vec<FindingCode> = found.iter().map(SpecFinding::code).collect();
+    let reported = secret_change::stored_codes(snapshot, &codes).unwrap_or_else(|| codes.clone());
     // Conditions and events have the paths of the author's version, codes those of the stored one.
     let names = snapshot.object.field_names();
     let findings: Vec<Finding> = found.iter().map(|found| found.finding.render(&names)).collect();
-    let mut events = finding_events(snapshot, &resolution, &findings, &codes);
+    let mut events = finding_events(snapshot, &resolution, &findings, &reported);
     events.extend(pod_event(snapshot));
     let (mut writes, mut prune) = (Vec::new(), Vec::new());
     match &resolution.setup {

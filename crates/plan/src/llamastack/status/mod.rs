@@ -11,17 +11,17 @@ use steersman_api::llamastack::v1alpha2::{
     ExposeForm, LlamaStackDistributionSpec, LlamaStackDistributionStatus, PodProblem,
 };
 use steersman_api::meta::conditions::{self, Statement, Truth};
-use steersman_reconcile::{Failure, Finding, Outcome, Severity, path, sentences};
+use steersman_reconcile::{Failure, FieldPath, Finding, Outcome, Severity, message, path, sentences};
 
 use super::build::{network, scaling};
-use super::plan::{Plan, blocked};
+use super::plan::{Plan, SpecFinding, blocked};
 use super::resolution::{Resolution, SpecResolution};
 use super::snapshot::{ObservedRoute, Snapshot};
 use super::stored_status::{
-    AVAILABLE, CONFIG_GENERATED, DEPLOYMENT_READY, DEPLOYMENT_UPDATED, HEALTH_CHECK, SECRETS_RESOLVED, SERVICE_READY,
-    SPEC_ACCEPTED, STORAGE_READY, awaits_labels, condition, reports_generation,
+    AVAILABLE, CHILD_REJECTED, CONFIG_GENERATED, DEPLOYMENT_READY, DEPLOYMENT_UPDATED, HEALTH_CHECK, SECRETS_RESOLVED,
+    SERVICE_READY, SPEC_ACCEPTED, STORAGE_READY, awaits_labels, condition, reports_generation,
 };
-use super::{fields, names, pod_problem};
+use super::{fields, names, pod_problem, secret_change};
 
 /// Order of `status.conditions`: those about the children first, `SpecAccepted` last.
 const ORDER: [&str; 9] = [
@@ -35,9 +35,6 @@ const ORDER: [&str; 9] = [
     AVAILABLE,
     SPEC_ACCEPTED,
 ];
-
-/// Reason of `SpecAccepted` if the API server or the owner of an object of the same name rejects a child.
-const CHILD_REJECTED: &str = "ChildRejected";
 
 /// Name of the distribution of an object that names an image.
 const CUSTOM: &str = "custom";
@@ -103,11 +100,14 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         }
     };
     statements.extend(config::statements(snapshot, resolution, refusal.is_some(), outcome));
-    statements.push(available(snapshot, pods_of, status.pod_problem.as_ref()));
-    // While a registry request is in flight, only some of the findings are known.
-    if refusal.is_some() || !resolution.asks_registry(snapshot) {
-        statements.push(spec(&plan.findings, outcome));
-        status.findings = Some(codes.clone());
+    statements.extend(available(snapshot, pods_of, status.pod_problem.as_ref(), outcome));
+    // While a registry request is in flight or the pods are unknown, only some of the findings are known.
+    let incomplete = resolution.asks_registry(snapshot) || secret_change::stored_codes(snapshot, codes).is_some();
+    if refusal.is_some() || !incomplete {
+        let rejection = rejection(snapshot, outcome);
+        let rejected = rejection.iter().map(SpecFinding::code);
+        status.findings = Some(rejected.chain(codes.iter().cloned()).collect());
+        statements.push(spec(snapshot, &plan.findings, rejection));
     }
     let mut kept = status.conditions.take().unwrap_or_default();
     remove_unneeded(snapshot, resolution, &mut kept);
@@ -207,9 +207,15 @@ fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
     assigned.or(network::host(expose)).map(|address| format!("http://{address}")).unwrap_or_default()
 }
 
-/// Counts the ready pods of the newest template. One of them is enough.
-fn available(snapshot: &Snapshot, pods_of: PodsOf, problem: Option<&PodProblem>) -> Statement {
-    let unavailable = |reason, message| Statement::new(AVAILABLE, Truth::False, reason, message);
+/// Counts the ready pods of the newest template. One of them is enough. None: the spec was written just now, and the stored
+/// condition stays until the result is observed.
+fn available(
+    snapshot: &Snapshot,
+    pods_of: PodsOf,
+    problem: Option<&PodProblem>,
+    outcome: &Outcome,
+) -> Option<Statement> {
+    let unavailable = |reason, message| Some(Statement::new(AVAILABLE, Truth::False, reason, message));
     let Some(live) = &snapshot.deployment else {
         let message = format!("0/{} replicas available", fields::replicas(&snapshot.object.spec).max(0));
         return unavailable("ReplicasUnavailable", message);
@@ -228,11 +234,12 @@ fn available(snapshot: &Snapshot, pods_of: PodsOf, problem: Option<&PodProblem>)
     match pods_of {
         PodsOf::Spec if current > 0 => {
             let message = with_problem(format!("{counts} with current config"));
-            return Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", message);
+            return Some(Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", message));
         }
         PodsOf::LastAccepted if current > 0 => {
-            return Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", with_problem(counts));
+            return Some(Statement::new(AVAILABLE, Truth::True, "MinimumReplicasAvailable", with_problem(counts)));
         }
+        PodsOf::Previous if current > 0 && outcome.failure.is_none() => return None,
         _ => {}
     }
     if !observed || live.updated < wanted || older > 0 {
@@ -327,13 +334,35 @@ fn result_statement(type_: &str, result: Result<String, String>) -> Statement {
     }
 }
 
-fn spec(findings: &[Finding], outcome: &Outcome) -> Statement {
-    if let Some(failure) = outcome.failure.as_ref().filter(|failure| !failure.transient) {
-        let rejection = Finding::blocker(
-            CHILD_REJECTED,
-            format!("An object that the spec asks for cannot be written: {failure}."),
-            "Correct the field of the spec that it comes from; the server that runs is left as it is.",
-        );
+/// The finding about a child that is rejected for good.
+fn rejection(snapshot: &Snapshot, outcome: &Outcome) -> Option<SpecFinding> {
+    let failure = outcome.failure.as_ref().filter(|failure| !failure.transient)?;
+    let field = source_of(&failure.object.kind, &snapshot.object.spec);
+    let message = format!("An object that the spec asks for cannot be written: {failure}.");
+    let remedy =
+        message!["Correct ", &field, ", which it comes from, if its content is rejected. Running pods stay unchanged."];
+    Some(SpecFinding { field: Some(field), finding: Finding::blocker(CHILD_REJECTED, message, remedy) })
+}
+
+/// The part of the spec that a child of this kind comes from.
+fn source_of(kind: &str, spec: &LlamaStackDistributionSpec) -> FieldPath {
+    match kind {
+        "Deployment" => path!(spec.workload),
+        "PersistentVolumeClaim" => path!(spec.workload.storage),
+        "HorizontalPodAutoscaler" => path!(spec.workload.autoscaling),
+        "PodDisruptionBudget" => {
+            fields::disruption_budget(spec).map_or_else(|| path!(spec.workload.replicas), |(path, _)| path)
+        }
+        "Service" => path!(spec.networking.port),
+        "Ingress" | "Route" => path!(spec.networking.expose),
+        "NetworkPolicy" => path!(spec.networking.allowedFrom),
+        _ => path!(spec),
+    }
+}
+
+fn spec(snapshot: &Snapshot, findings: &[Finding], rejection: Option<SpecFinding>) -> Statement {
+    if let Some(rejection) = rejection {
+        let rejection = rejection.finding.render(&snapshot.object.field_names());
         let all: Vec<Finding> = std::iter::once(rejection).chain(findings.iter().cloned()).collect();
         return Statement::new(SPEC_ACCEPTED, Truth::False, CHILD_REJECTED, sentences(&all));
     }

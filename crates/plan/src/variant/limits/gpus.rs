@@ -15,10 +15,21 @@ pub struct GpuRequest {
     pub held: i32,
     /// Accelerators per replica.
     pub gpus: i32,
+    /// Accelerators of its pods on nodes. `None`: those of `current` replicas.
+    pub used: Option<i32>,
+    /// The target is not of this reconcile, so that nothing beyond `held` is granted.
+    pub only_held: bool,
     /// Its pods request no accelerator. It is limited to the free ones like others, but takes none of them.
     pub takes_none: bool,
     pub spare_kv: f64,
     pub cost: f64,
+}
+
+impl GpuRequest {
+    /// Accelerators of the current replicas.
+    fn of_replicas(&self) -> i32 {
+        self.current.saturating_mul(self.gpus.max(1))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,12 +41,12 @@ pub struct GpuGrant {
     pub reason: String,
 }
 
-/// `offered`: GPUs by short product name. Only running replicas of `wanted` count as used.
+/// `offered`: GPUs by short product name.
 pub fn limit(wanted: &[GpuRequest], offered: &BTreeMap<String, i32>) -> Vec<GpuGrant> {
     let mut free = offered.clone();
     for one in wanted.iter().filter(|one| !one.takes_none) {
         if let Some(left) = free.get_mut(&one.accelerator) {
-            *left = left.saturating_sub(one.current.saturating_mul(one.gpus.max(1)));
+            *left = left.saturating_sub(one.used.unwrap_or_else(|| one.of_replicas()));
         }
     }
     let mut order: Vec<usize> = (0..wanted.len()).filter(|at| wanted[*at].target > wanted[*at].current).collect();
@@ -45,12 +56,15 @@ pub fn limit(wanted: &[GpuRequest], offered: &BTreeMap<String, i32>) -> Vec<GpuG
     });
     let mut given: BTreeMap<usize, i32> = BTreeMap::new();
     let held = order.iter().map(|at| (*at, wanted[*at].target.min(wanted[*at].held)));
-    let all = order.iter().map(|at| (*at, wanted[*at].target));
+    let all = order.iter().filter(|at| !wanted[**at].only_held).map(|at| (*at, wanted[*at].target));
     for (at, target) in held.chain(all) {
         let one = &wanted[at];
         let given = given.entry(at).or_default();
         let mut left = free.get_mut(&one.accelerator);
-        let room = left.as_ref().map_or(0, |left| **left / one.gpus.max(1)).max(0);
+        // Its own replicas without a node need their GPUs before further ones do.
+        let used = one.used.filter(|_| !one.takes_none);
+        let awaited = used.map_or(0, |used| one.of_replicas().saturating_sub(used).max(0));
+        let room = left.as_ref().map_or(0, |left| left.saturating_sub(awaited) / one.gpus.max(1)).max(0);
         let added = target.saturating_sub(one.current).saturating_sub(*given).clamp(0, room);
         if let Some(left) = left.as_mut().filter(|_| !one.takes_none) {
             **left = left.saturating_sub(added.saturating_mul(one.gpus.max(1)));

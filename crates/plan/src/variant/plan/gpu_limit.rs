@@ -25,8 +25,8 @@ fn is_on(seen: &FleetSnapshot) -> bool {
 pub struct GpuHeadroom<'a> {
     offered: &'a BTreeMap<String, i32>,
     left: BTreeMap<String, i32>,
-    /// Replicas that a variant was granted and does not have yet.
-    coming: BTreeMap<&'a NamespacedName, i32>,
+    /// GPUs of replicas that a variant was granted and does not have yet, minus those of replicas without a node.
+    own: BTreeMap<&'a NamespacedName, i32>,
 }
 
 impl<'a> GpuHeadroom<'a> {
@@ -34,24 +34,27 @@ impl<'a> GpuHeadroom<'a> {
     pub fn of(seen: &'a FleetSnapshot, conflicts: &BTreeMap<NamespacedName, Conflict>) -> Option<Self> {
         let offered = seen.gpus.known().filter(|_| is_on(seen) && seen.settings.mode == Mode::Steersman)?;
         let mut left = offered.clone();
-        let mut coming = BTreeMap::new();
+        let mut own = BTreeMap::new();
         let mut counted = BTreeSet::new();
         let lost = |variant: &&ObservedVariant| matches!(conflicts.get(&variant.key), Some(Conflict::Lost { .. }));
         let counts = |variant: &&ObservedVariant| !variant.deleting && !lost(variant) && variant.uses_gpus();
         for variant in seen.variants.iter().filter(counts) {
             if let Some(left) = left.get_mut(&variant.accelerator()).filter(|_| counted.insert(place(variant))) {
                 let more = about_to_come(seen, variant);
-                *left = left.saturating_sub(in_use(variant).saturating_add(more).saturating_mul(variant.gpus()));
-                coming.insert(&variant.key, more);
+                let granted = more.saturating_mul(variant.gpus());
+                let used = used_gpus(seen, variant);
+                *left = left.saturating_sub(used.saturating_add(granted));
+                let awaited = in_use(seen, variant).saturating_mul(variant.gpus()).saturating_sub(used).max(0);
+                own.insert(&variant.key, granted.saturating_sub(awaited));
             }
         }
-        Some(Self { offered, left, coming })
+        Some(Self { offered, left, own })
     }
 
     /// Replicas that there are GPUs for, at least `current`, and an explanation of the supply.
     pub fn room(&self, variant: &ObservedVariant, current: i32) -> (i32, Explanation) {
         let accelerator = variant.accelerator();
-        let own = self.coming.get(&variant.key).copied().unwrap_or_default().saturating_mul(variant.gpus());
+        let own = self.own.get(&variant.key).copied().unwrap_or_default();
         let more = self.left.get(&accelerator).map_or(0, |left| left.saturating_add(own).max(0) / variant.gpus());
         (current.saturating_add(more), offer(&accelerator, self.offered))
     }
@@ -61,20 +64,35 @@ fn place(variant: &ObservedVariant) -> (String, String) {
     (variant.key.namespace.clone(), variant.workload())
 }
 
+/// The last decided number. Users can write a status, so that its number counts only as far as it was decided here. After a start
+/// of the operator, it counts once.
+fn granted(seen: &FleetSnapshot, variant: &ObservedVariant, stored: i32) -> i32 {
+    let Some(decided) = &seen.memory.decided else { return stored };
+    decided.get(&variant.memory_key()).map_or(0, |decided| stored.min(*decided))
+}
+
 /// Replicas that were granted and are still awaited.
 fn about_to_come(seen: &FleetSnapshot, variant: &ObservedVariant) -> i32 {
     let waits = seen.memory.progress.get(&variant.memory_key()).filter(|waits| waits.ignored_target.is_none());
     let since = waits.and_then(|waits| waits.above).filter(|(current, _)| variant.current() == Some(*current));
     let awaited = since.filter(|(_, since)| seen.now.duration_since(*since) <= FOLLOW);
-    awaited.map_or(0, |(current, _)| variant.previous().replicas.saturating_sub(current).max(0))
+    let previous = granted(seen, variant, variant.previous().replicas);
+    awaited.map_or(0, |(current, _)| previous.saturating_sub(current).max(0))
+}
+
+/// GPUs that the pods of the variant have. Replicas without a node have none: otherwise one user could take the GPUs of all by a
+/// number that no node has room for.
+fn used_gpus(seen: &FleetSnapshot, variant: &ObservedVariant) -> i32 {
+    let of_pods = variant.target.known().and_then(|target| target.as_ref()?.used_gpus);
+    of_pods.unwrap_or_else(|| in_use(seen, variant).saturating_mul(variant.gpus()))
 }
 
 /// Replicas that use GPUs. If the scale target cannot be read, the last known number.
-fn in_use(variant: &ObservedVariant) -> i32 {
+fn in_use(seen: &FleetSnapshot, variant: &ObservedVariant) -> i32 {
     let last = || variant.status.as_ref()?.current_alloc.as_ref().map(|alloc| alloc.num_replicas);
     match &variant.target {
         Lookup::Known(_) => variant.current().unwrap_or_default(),
-        Lookup::Unknown(_) => last().unwrap_or_else(|| variant.previous().replicas).max(0),
+        Lookup::Unknown(_) => granted(seen, variant, last().unwrap_or_else(|| variant.previous().replicas)).max(0),
     }
 }
 
@@ -89,13 +107,16 @@ pub fn apply_gpu_limit(seen: &FleetSnapshot, plan: &mut FleetPlan) {
         let takes_part = |decision: &&Decision| matches!(decision.kind, DecisionKind::Decided | DecisionKind::Held);
         let Some(decision) = plan.decisions.get(&variant.key).filter(takes_part) else { continue };
         let (Some(target), Some(replicas)) = (decision.replicas, variant.current()) else { continue };
-        let mut one = wants(variant, decision, replicas, target);
+        let mut one = wants(seen, variant, decision, replicas, target);
         match (seen.settings.mode, decision.ignored_target) {
             (Mode::Upstream, _) => {}
             // A variant that does not take its granted replicas is served last.
             (Mode::Steersman, true) => one.spare_kv = f64::INFINITY,
             // A granted number is kept even if metrics are missing now.
-            (Mode::Steersman, false) => one.held = variant.previous().replicas,
+            (Mode::Steersman, false) => {
+                one.held = granted(seen, variant, variant.previous().replicas);
+                one.only_held = decision.kind == DecisionKind::Held && seen.memory.decided.is_some();
+            }
         }
         places.push(variant);
         wanted.push(one);
@@ -142,7 +163,13 @@ pub fn apply_gpu_limit(seen: &FleetSnapshot, plan: &mut FleetPlan) {
     }
 }
 
-fn wants(variant: &ObservedVariant, decision: &Decision, current: i32, target: i32) -> GpuRequest {
+fn wants(
+    seen: &FleetSnapshot,
+    variant: &ObservedVariant,
+    decision: &Decision,
+    current: i32,
+    target: i32,
+) -> GpuRequest {
     GpuRequest {
         variant: variant.key.to_string(),
         accelerator: decision.accelerator.clone(),
@@ -150,6 +177,8 @@ fn wants(variant: &ObservedVariant, decision: &Decision, current: i32, target: i
         target,
         held: 0,
         gpus: variant.gpus(),
+        used: (seen.settings.mode == Mode::Steersman).then(|| used_gpus(seen, variant)),
+        only_held: false,
         takes_none: !variant.uses_gpus(),
         spare_kv: decision.spare,
         cost: variant.cost().unwrap_or(DEFAULT_COST),
@@ -163,9 +192,9 @@ fn unseen(seen: &FleetSnapshot, plan: &FleetPlan, counted: &[&ObservedVariant]) 
     for variant in &seen.variants {
         let failed = |decision: &&Decision| matches!(decision.kind, DecisionKind::Failed(_));
         let Some(decision) = plan.decisions.get(&variant.key).filter(failed) else { continue };
-        let replicas = in_use(variant);
+        let replicas = in_use(seen, variant);
         if replicas > 0 && counted.insert(place(variant)) {
-            unseen.push(wants(variant, decision, replicas, replicas));
+            unseen.push(wants(seen, variant, decision, replicas, replicas));
         }
     }
     unseen

@@ -158,7 +158,23 @@ pub fn plan(seen: &FleetSnapshot) -> FleetPlan {
     gpu_limit::apply_gpu_limit(seen, &mut plan);
     // ScaleProgress of a variant that was not evaluated now is unknown; a stale timer would count as elapsed.
     plan.memory.progress.retain(|key, _| looked_at.contains(key));
+    plan.memory.decided = Some(decided_numbers(seen, &plan));
     plan
+}
+
+/// The numbers that were decided from observations, by [`ObservedVariant::memory_key`].
+fn decided_numbers(seen: &FleetSnapshot, plan: &FleetPlan) -> BTreeMap<String, i32> {
+    let number = |variant: &ObservedVariant| {
+        let (key, decision) = (variant.memory_key(), plan.decisions.get(&variant.key)?);
+        let number = match decision.kind {
+            DecisionKind::Decided | DecisionKind::Held => decision.replicas,
+            DecisionKind::Failed(_) | DecisionKind::Suppressed => {
+                plan.memory.decided.as_ref().and_then(|decided| decided.get(&key).copied())
+            }
+        };
+        Some((key, number?))
+    };
+    seen.variants.iter().filter_map(number).collect()
 }
 
 /// An error in the spec that rules out any decision.

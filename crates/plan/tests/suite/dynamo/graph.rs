@@ -353,3 +353,21 @@ fn alias_bombs_in_output_fail_generation() {
     assert!(error.contains("pareto.yaml has more than 1000 YAML anchors or aliases"), "{error}");
     assert!(generate(&object, &output(&[("final_config.yaml", FINAL), ("pareto.yaml", "a: 1")])).is_ok(), "no list");
 }
+
+/// Only the result of profiling shows which components the graph has.
+#[test]
+fn override_of_unknown_component_is_reported() {
+    let wanted = "{apiVersion: nvidia.com/v1beta1, kind: DynamoGraphDeployment, spec: {components: [{name: Frontend, replicas: 2}, \
+                  {name: VllmDecodeWorkr, replicas: 2}]}}";
+    let mut env = TestEnv::after_settling(&spec(&format!("overrides: {{dgd: {wanted}}}")));
+    assert_eq!(env.condition_summary("SpecAccepted").1, "SpecAccepted");
+    env.deliver_result(FINAL);
+    let (status, reason, message) = env.condition_summary("SpecAccepted");
+    assert_eq!([status.as_str(), reason.as_str()], ["True", "FieldIgnored"]);
+    let why = "spec.overrides.dgd changes VllmDecodeWorkr, which the generated graph does not have. Its components are Frontend";
+    assert!(message.starts_with(why), "{message}");
+    let services =
+        "{apiVersion: nvidia.com/v1alpha1, kind: DynamoGraphDeployment, spec: {services: {Other: {replicas: 1}}}}";
+    let env = TestEnv::after_profiling(&spec(&format!("overrides: {{dgd: {services}}}")));
+    assert!(env.condition_summary("SpecAccepted").2.starts_with("spec.overrides.dgd changes Other, which"));
+}

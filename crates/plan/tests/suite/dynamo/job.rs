@@ -376,3 +376,14 @@ fn volume_may_be_mounted_twice_in_profiler() {
     let found = &job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
     assert_eq!(*found, yaml(mounts), "a mount at the same path replaces ours");
 }
+
+/// The sidecar reads the profiler's files in this volume.
+#[test]
+fn output_volume_stays_mounted() {
+    let more = "overrides: {profilingJob: {template: {spec: {containers: [{name: profiler, volumeMounts: [{name: profiling-output, \
+                mountPath: /artifacts}]}]}}}}";
+    let job = planned_job(&plan(&request_snapshot(&spec(more))));
+    let found = &job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
+    let both = "[{name: profiling-output, mountPath: /data}, {name: profiling-output, mountPath: /artifacts}]";
+    assert_eq!(*found, yaml(both));
+}

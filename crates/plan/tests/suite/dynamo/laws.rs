@@ -203,6 +203,7 @@ fn jobs() -> impl Strategy<Value = Option<ObservedJob>> {
                 ended: matches!(state, JobState::Complete | JobState::Failed(_))
                     .then(|| now() - SignedDuration::from_hours(1)),
                 failure: matches!(state, JobState::Failed(_)).then(|| "BackoffLimitExceeded".to_owned()),
+                unlabelled: false,
                 state,
             },
         ),

@@ -1,7 +1,7 @@
 //! `overrides.dgd` over a generated graph.
 
 use serde_json::{Value, json};
-use steersman_plan::dynamo::graph::merge::{Merged, merge, problem};
+use steersman_plan::dynamo::graph::merge::{Merged, merge, problem, unknown};
 
 use super::yaml;
 
@@ -193,16 +193,20 @@ fn atomic_lists_and_references_are_replaced_whole() {
         ("containers: [{name: main, env: [{name: A, valueFrom: {@}}]}]", "secretKeyRef"),
     ] {
         let pod_with = |value: &str| place.replace('@', &format!("{field}: {value}"));
+        let (old, new) = match field {
+            "selector" => ("{matchLabels: {old: x}}", "{matchLabels: {new: x}}"),
+            "fileKeyRef" => ("{key: x, optional: true}", "{key: new}"),
+            _ => ("{name: x, optional: true}", "{name: new}"),
+        };
         let mut graph = yaml(BETA);
-        graph["spec"]["components"][1]["podTemplate"]["spec"] =
-            yaml(&format!("{{{}}}", pod_with("{name: x, optional: true}")));
+        graph["spec"]["components"][1]["podTemplate"]["spec"] = yaml(&format!("{{{}}}", pod_with(old)));
         let graph_override = yaml(&format!(
             "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec: {{components: [{{name: Worker, podTemplate: \
              {{spec: {{{}}}}}}}]}}",
-            pod_with("{name: new}")
+            pod_with(new)
         ));
         let Merged { graph, .. } = merge(graph.as_object().unwrap(), graph_override.as_object().unwrap()).unwrap();
-        let want = yaml(&format!("{{{}}}", pod_with("{name: new}")));
+        let want = yaml(&format!("{{{}}}", pod_with(new)));
         assert_eq!(json!(graph)["spec"]["components"][1]["podTemplate"]["spec"], want, "{field}");
     }
     let graph = BETA.replace("replicas: 2", "eppConfig: {configMapRef: {name: x, key: k, optional: true}}");
@@ -272,6 +276,18 @@ fn override_outside_schema_is_refused() {
             "spec.components.Worker.replicas must be an integer",
         ),
         ("v1beta1", "{components: [{name: Worker, replicas: -1}]}", "replicas must be an integer of at least 0"),
+        (
+            "v1beta1",
+            "{components: [{name: Worker, replicas: 2147483648}]}",
+            "replicas must be an integer of at least 0, and at most 2147483647",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: Worker, replicas: 18446744073709551615}]}",
+            "replicas must be an integer of at least 0, and at most 2147483647",
+        ),
+        ("v1beta1", "{components: [{name: Worker, replicas: 1.5}]}", "replicas must be an integer of at least 0"),
+        ("v1beta1", "{components: [{name: Worker, sharedMemorySize: 8GB}]}", "sharedMemorySize must be a quantity"),
         ("v1beta1", "{components: [{name: Worker, minAvailable: 0}]}", "minAvailable must be an integer of at least 1"),
         ("v1beta1", "{components: [{name: W}, {name: W}]}", "spec.components has two entries with name W"),
         ("v1beta1", "{components: [{replicas: 1}]}", "spec.components[0] has no name"),
@@ -303,6 +319,43 @@ fn override_outside_schema_is_refused() {
             "only {args: append}",
         ),
         ("v1beta1", "{components: [{name: W, $patch: {args: append}, args: [a]}]}", "only {args: append}"),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, resources: {limits: {cpu: two}}}]}}}]}",
+            "spec.components.W.podTemplate.spec.containers.main.resources.limits.cpu must be a quantity",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, imagePullPolicy: always}]}}}]}",
+            "imagePullPolicy must be one of Always, IfNotPresent, Never",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, readinessProbe: {httpGet: {port: []}}}]}}}]}",
+            "readinessProbe.httpGet.port must be an integer or a string",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {tolerations: [{key: a, tolerationSeconds: '5'}]}}}]}",
+            "tolerations.0.tolerationSeconds must be an integer",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {terminationGracePeriodSeconds: -1}}}]}",
+            "terminationGracePeriodSeconds must be an integer of at least 0",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {volumes: [{name: v, persistentVolumeClaim: weights}]}}}]}",
+            "volumes.v.persistentVolumeClaim must be an object",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {nodeSelector: {gpu: true}}}}]}",
+            "nodeSelector.gpu must be a string",
+        ),
+        ("v1alpha1", "{services: {decode: {resources: {limits: {gpu: 1}}}}}", "resources.limits.gpu must be a string"),
+        ("v1alpha1", "{services: {decode: {livenessProbe: {periodSeconds: 5s}}}}", "periodSeconds must be an integer"),
         ("v1beta1", "{backendFramework: tgi}", "backendFramework must be one of sglang, vllm, trtllm"),
         ("v1alpha1", "{services: {decode: {replicas: '2'}}}", "spec.services.decode.replicas must be an integer"),
         ("v1alpha1", "{services: [{name: decode}]}", "spec.services must be an object"),
@@ -363,4 +416,50 @@ spec:
     let expected = json!([{ "name": "Worker", "experimental": { "checkpoint": { "enabled": true } } },
         { "name": "Other", "scalingAdapter": {} }]);
     assert_eq!(graph["spec"]["components"], expected);
+}
+
+#[test]
+fn field_outside_schema_is_found_at_any_depth() {
+    let graph = |version: &str, spec: &str| {
+        yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\nspec: {spec}"))
+    };
+    for (version, spec, place) in [
+        ("v1beta1", "{replicas: 2}", "spec.replicas"),
+        ("v1beta1", "{components: [{name: W, replica: 2}]}", "spec.components[W].replica"),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {imagePullSecret: [{name: a}]}}}]}",
+            "spec.components[W].podTemplate.spec.imagePullSecret",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {mainContainer: {image: i}}}}]}",
+            "spec.components[W].podTemplate.spec.mainContainer",
+        ),
+        (
+            "v1beta1",
+            "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, env: [{name: A, valueForm: {}}]}]}}}]}",
+            "spec.components[W].podTemplate.spec.containers.main.env.A.valueForm",
+        ),
+        (
+            "v1alpha1",
+            "{services: {decode: {extraPodSpec: {mainContainer: {arg: [a]}}}}}",
+            "spec.services[decode].extraPodSpec.mainContainer.arg",
+        ),
+        (
+            "v1alpha1",
+            "{services: {decode: {extraPodSpec: {toleration: []}}}}",
+            "spec.services[decode].extraPodSpec.toleration",
+        ),
+    ] {
+        let wanted = graph(version, spec);
+        let why = format!("override {place} is not a field of nvidia.com/{version}");
+        assert_eq!(unknown(wanted.as_object().unwrap()), Some(why.clone()));
+        let graph = if version == "v1beta1" { BETA } else { ALPHA };
+        assert_eq!(merge_yaml(graph, version, &format!("spec: {spec}")).unwrap_err(), why);
+    }
+    let append =
+        "{components: [{name: W, podTemplate: {spec: {containers: [{name: main, $patch: {args: append}, args: [a]}],
+        volumes: [{name: v, emptyDir: {}}], affinity: {nodeAffinity: {}}}}}]}";
+    assert_eq!(unknown(graph("v1beta1", append).as_object().unwrap()), None);
 }

@@ -191,8 +191,15 @@ impl TestEnv {
             self.set_pod_phase(phase);
         }
         let uid = format!("job-{}", self.created.len());
-        self.snapshot.job =
-            Some(ObservedJob { uid, owner: Some("8f3c".into()), accepted_spec, retry, state, ended, failure: None });
+        self.snapshot.job = Some(ObservedJob {
+            uid,
+            owner: Some("8f3c".into()),
+            accepted_spec,
+            retry,
+            state,
+            ended,
+            ..ObservedJob::default()
+        });
     }
 
     fn set_pod_phase(&mut self, phase: &str) {

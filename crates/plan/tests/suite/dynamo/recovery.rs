@@ -393,3 +393,121 @@ fn stored_annotation_of_restart_is_new() {
     let deletes = |write: &WriteOp| matches!(write, WriteOp::Delete { .. });
     assert!(!plan(&env.snapshot).writes.iter().any(deletes));
 }
+
+/// NVIDIA's operator sets no annotation with the hash, and `kubectl replace` removes it.
+#[test]
+fn edited_failed_request_without_hash_is_reported() {
+    for inherited in [false, true] {
+        let mut env = after_failure();
+        env.snapshot.object.annotations.remove(ACCEPTED_SPEC);
+        let status = env.snapshot.object.status.as_mut().unwrap();
+        if inherited {
+            status.conditions.retain(|known| known.type_ != "SpecAccepted");
+            env.settle();
+            assert!(env.status().conditions.iter().all(|known| known.type_ != "SpecAccepted"));
+        } else {
+            env.settle();
+            assert_eq!(env.condition_summary("SpecAccepted").1, "SpecAccepted", "the same spec is no change");
+        }
+        env.edit_spec(&spec("backend: vllm"));
+        env.settle();
+        for _ in 0..2 {
+            let (status, reason, message) = env.condition_summary("SpecAccepted");
+            assert_eq!((status.as_str(), reason.as_str()), ("False", "SpecChangeIgnored"), "inherited: {inherited}");
+            assert!(message.ends_with(RETRY_COMMAND), "{message}");
+            // Another change of the object keeps the report.
+            env.snapshot.object.annotations.insert("team".into(), "search".into());
+            env.settle();
+        }
+        annotate_retry(&mut env, "1");
+        env.settle();
+        assert_eq!((env.phase(), env.condition_summary("SpecAccepted").1.as_str()), (Phase::Profiling, "SpecAccepted"));
+    }
+}
+
+/// `autoApply` is not part of the hash, because it may change for longer.
+#[test]
+fn spec_of_failed_request_is_said_to_await_a_retry() {
+    let mut env = after_failure();
+    env.edit_spec(&spec("autoApply: false"));
+    env.settle();
+    let message = "Every field of the spec was acted on. A change has an effect once the request is retried.";
+    assert_eq!(env.condition_summary("SpecAccepted"), summary("True", "SpecAccepted", message));
+}
+
+#[test]
+fn only_a_new_visible_value_retries() {
+    let long = "x".repeat(128);
+    for (first, second, retries) in [
+        ("1", "", false),
+        ("1", "1", false),
+        ("1", " ", true),
+        (long.as_str(), &format!("{long}y"), false),
+        ("\u{1f3b5}", "\u{1f3b6}", true),
+    ] {
+        let mut env = after_failure();
+        annotate_retry(&mut env, first);
+        env.settle();
+        env.snapshot.output = Some(output(&[("profiler_status", "failed")]));
+        env.set_job_state(JobState::Complete);
+        env.settle();
+        assert_eq!((env.phase(), env.status().last_retry.as_deref()), (Phase::Failed, Some(first)));
+        annotate_retry(&mut env, second);
+        env.settle();
+        assert_eq!(env.phase() == Phase::Profiling, retries, "{first:?} {second:?}");
+    }
+}
+
+/// What profiling leaves behind has no effect on the later phases.
+#[test]
+fn remains_of_profiling_may_be_deleted() {
+    let ready = || TestEnv::after_profiling(&spec("autoApply: false"));
+    let envs: [fn() -> TestEnv; 3] =
+        [|| TestEnv::after_profiling(&spec("")), || TestEnv::after_deployment(&spec("")), after_failure];
+    for mut env in envs.into_iter().map(|env| env()).chain([ready()]) {
+        let (phase, created) = (env.phase(), env.created.clone());
+        let graph = env.snapshot.graph.clone();
+        env.snapshot.job_pods.clear();
+        env.settle();
+        env.snapshot.job = None;
+        env.settle();
+        env.snapshot.output = None;
+        env.events.clear();
+        env.settle();
+        assert_eq!((env.phase(), env.event_reasons()), (phase, vec![]));
+        assert_eq!((&env.created, &env.snapshot.graph), (&created, &graph));
+    }
+}
+
+#[test]
+fn unlabelled_job_is_polled() {
+    let mut env = TestEnv::after_settling(&spec(""));
+    assert_eq!(plan(&env.snapshot).requeue, Requeue::AwaitChange);
+    env.snapshot.job.as_mut().unwrap().unlabelled = true;
+    assert!(matches!(plan(&env.snapshot).requeue, Requeue::After(_)), "no watch covers the Job");
+    env.deliver_result(FINAL);
+    env.snapshot.job.as_mut().unwrap().unlabelled = true;
+    assert_eq!(plan(&env.snapshot).requeue, Requeue::AwaitChange, "the Job has no effect any more");
+}
+
+/// A graph of the same request is followed and never changed: it would hide the new result.
+#[test]
+fn retry_waits_until_the_old_graph_is_gone() {
+    let mut env = TestEnv::after_deployment(&spec(""));
+    let own = env.snapshot.graph.take();
+    env.settle();
+    assert_eq!(env.phase(), Phase::Failed);
+    // Its user has created the graph again.
+    env.snapshot.graph = own;
+    annotate_retry(&mut env, "1");
+    env.settle();
+    assert_eq!(env.phase(), Phase::Pending);
+    let why =
+        "DGD qwen-dgd exists and was created for this request before. Steersman does not change it. Delete it, or set";
+    assert!(env.condition_summary("Validation").2.starts_with(why), "{:?}", env.condition_summary("Validation"));
+    env.snapshot.graph = None;
+    env.settle();
+    assert_eq!(env.phase(), Phase::Profiling);
+    env.deliver_result(FINAL);
+    assert_eq!(env.phase(), Phase::Deploying);
+}

@@ -1,5 +1,7 @@
 //! The complete manifests of all children.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use steersman_plan::llamastack::{ObservedDeployment, ReplicasOwner, Snapshot, plan};
 use steersman_reconcile::{Outcome, Requeue, Severity};
@@ -396,6 +398,18 @@ fn new_spec_requeues_and_settled_awaits_change() {
     assert!(matches!(plan(&v1alpha1_snapshot(TYPICAL_SPEC)).requeue, Requeue::After(_)));
     let settled = plan(&settled_snapshot(TYPICAL_SPEC));
     assert_eq!((settled.requeue, settled.events.len(), settled.findings.len()), (Requeue::AwaitChange, 0, 0));
+}
+
+/// No watch reports the deletion of an autoscaler that the object does not own.
+#[test]
+fn foreign_autoscaler_is_checked_again_soon() {
+    let scaled_by = |replicas_owner| {
+        let mut snapshot = settled_snapshot(TYPICAL_SPEC);
+        snapshot.deployment.as_mut().unwrap().replicas_owner = replicas_owner;
+        plan(&snapshot).requeue
+    };
+    assert_eq!(scaled_by(ReplicasOwner::Autoscaler("theirs".into())), Requeue::After(Duration::from_secs(30)));
+    assert_eq!(scaled_by(ReplicasOwner::Other("scaler".into())), Requeue::AwaitChange, "its writes are watched");
 }
 
 #[test]

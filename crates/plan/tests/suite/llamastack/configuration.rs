@@ -148,14 +148,19 @@ fn legacy_config_key_is_read() {
 
 #[test]
 fn own_command_may_read_any_key() {
-    for overrides in ["command: [run, it]", "args: [--it]"] {
+    for (overrides, expected) in [
+        ("command: [run, it]", None),
+        ("command: [run], args: [--it]", None),
+        ("args: [--it]", Some("ConfigMapNotFound")),
+    ] {
         let spec = format!(
             "server: {{distribution: {{image: x}}, userConfig: {{configMapName: mine}}, containerSpec: {{{overrides}}}}}"
         );
         let mut snapshot = with_references(v1alpha1_snapshot(&spec));
         snapshot.references[0].keys = Some(["own.yaml".to_owned()].into());
         snapshot.references[0].content = Some([("own.yaml".to_owned(), "version: 2".to_owned())].into());
-        assert_eq!(plan(&snapshot).findings, [], "{overrides}");
+        let found = plan(&snapshot).findings.first().map(|finding| finding.reason);
+        assert_eq!(found, expected, "the start script ignores arguments and reads config.yaml: {overrides}");
     }
 }
 

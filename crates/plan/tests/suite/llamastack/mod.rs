@@ -115,7 +115,7 @@ fn snapshot_from_stored(object: Value) -> Snapshot {
         labels: ObservedLabels::NotRead,
         any_user: false,
         pods: None,
-        oldest_pod: None,
+        oldest_start: None,
         server: ObservedServer::Pending,
     }
 }

@@ -411,6 +411,24 @@ fn one_current_pod_makes_server_available() {
 }
 
 #[test]
+fn written_spec_keeps_available_until_observed() {
+    let mut snapshot = settled_snapshot(SPEC_WITHOUT_PORT);
+    let stored = condition(snapshot.object.status.as_ref().unwrap(), "Available").unwrap();
+    assert_eq!(stored[0], "True");
+    snapshot.object.generation = Some(2);
+    snapshot.object.spec.workload.get_or_insert_default().replicas = Some(3);
+    let written = render_status(&snapshot, &outcome_after(1));
+    assert_eq!(condition(&written, "Available").unwrap(), stored, "one pod runs, and more are about to be added");
+    let known = written.conditions.iter().flatten().find(|known| known.type_ == "Available").unwrap();
+    assert_eq!(known.observed_generation, Some(1));
+    let failed = render_status(&snapshot, &failed_outcome(true));
+    assert_eq!(condition(&failed, "Available").unwrap()[0], "False", "no pod has the new spec");
+    snapshot.deployment.as_mut().unwrap().ready = 0;
+    let stopped = render_status(&snapshot, &outcome_after(1));
+    assert_eq!(condition(&stopped, "Available").unwrap()[0], "False");
+}
+
+#[test]
 fn refused_spec_does_not_change_available_counts() {
     for (replicas, message) in [(-1, "1/1 replicas available"), (3, "1/1 replicas available")] {
         let mut snapshot = settled_snapshot("{replicas: 1, server: {distribution: {name: starter}}}");
@@ -431,9 +449,42 @@ fn rejected_child_makes_spec_unaccepted() {
     let status = render_status(&settled_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(false));
     let [truth, reason, message] = condition(&status, "SpecAccepted").unwrap();
     assert_eq!((truth.as_str(), reason.as_str()), ("False", "ChildRejected"));
-    assert!(message.contains("Service team-a/starter-service: no. Correct the field"), "{message}");
+    assert!(message.contains("Service team-a/starter-service: no. Correct spec.networking.port, which"), "{message}");
     let status = render_status(&settled_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(true));
     assert_eq!(condition(&status, "SpecAccepted").unwrap()[0], "True", "a failed call says nothing about the spec");
+}
+
+#[test]
+fn rejected_child_names_its_source_once() {
+    for (kind, stored, older) in [
+        ("Deployment", "spec.workload", "spec.server"),
+        ("PersistentVolumeClaim", "spec.workload.storage", "spec.server.storage"),
+        ("HorizontalPodAutoscaler", "spec.workload.autoscaling", "spec.server.autoscaling"),
+        ("PodDisruptionBudget", "spec.workload.replicas", "spec.replicas"),
+        ("Service", "spec.networking.port", "spec.server.containerSpec.port"),
+        ("Ingress", "spec.networking.expose", "spec.network.exposeRoute"),
+        ("Route", "spec.networking.expose", "spec.network.exposeRoute"),
+        ("NetworkPolicy", "spec.networking.allowedFrom", "spec.network.allowedFrom"),
+        ("ConfigMap", "spec", "spec"),
+    ] {
+        let mut outcome = failed_outcome(false);
+        outcome.failure.as_mut().unwrap().object.kind = kind.into();
+        let mut snapshot = settled_snapshot("{server: {distribution: {name: starter}, autoscaling: {maxReplicas: 0}}}");
+        for (version, path) in [("v1alpha2", stored), ("v1alpha1", older)] {
+            snapshot.object.written_in = version.into();
+            let status = render_status(&snapshot, &outcome);
+            let message = &condition(&status, "SpecAccepted").unwrap()[2];
+            assert!(message.contains(&format!("Correct {path}, which it comes from")), "{kind} {version}: {message}");
+            let codes: Vec<_> =
+                status.findings.iter().flatten().map(|code| (code.reason.as_str(), code.field.as_deref())).collect();
+            let ignored = ("AutoscalingIgnored", Some("spec.workload.autoscaling.maxReplicas"));
+            assert_eq!(codes, [("ChildRejected", Some(stored)), ignored], "{kind}");
+        }
+        snapshot.object.status = Some(stored_status(&render_status(&snapshot, &outcome)));
+        assert_eq!(plan(&snapshot).events, [], "the other findings have been reported");
+        let repaired = render_status(&snapshot, &Outcome::default());
+        assert_eq!(repaired.findings.unwrap().len(), 1);
+    }
 }
 
 #[test]

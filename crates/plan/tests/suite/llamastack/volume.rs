@@ -41,18 +41,21 @@ fn older_claim_is_reported_as_not_kept() {
 }
 
 #[test]
-fn new_object_with_claim_is_warned_of() {
+fn claim_is_announced_as_deleted_with_object() {
     let mut object = json!({ "metadata": { "name": "a" }, "spec": yaml(SPEC) });
-    let warning = deletion_warning(&object).unwrap();
+    let warning = deletion_warning(&object, None).unwrap();
     assert_eq!(warning.path.to_string(), "spec.workload.storage");
     let text = warning.text().to_string();
     assert!(text.contains("PersistentVolumeClaim a-pvc and its data are deleted with this object"), "{text}");
     assert!(text.contains("steersman.dev/keep-volume"), "{text}");
+    let without_claim = json!({ "metadata": { "name": "a" }, "spec": { "workload": { "replicas": 1 } } });
+    assert_eq!(deletion_warning(&object, Some(&without_claim)), Some(warning), "a claim that is added later");
+    assert_eq!(deletion_warning(&object, Some(&object)), None, "the author knows");
     object["metadata"]["annotations"] = json!({ "steersman.dev/keep-volume": "true" });
-    assert_eq!(deletion_warning(&object), None);
+    assert_eq!(deletion_warning(&object, None), None);
     object["spec"]["workload"] = json!({});
     object["metadata"]["annotations"] = json!(null);
-    assert_eq!(deletion_warning(&object), None);
+    assert_eq!(deletion_warning(&object, None), None);
 }
 
 #[test]

@@ -190,15 +190,44 @@ fn nearly_known_provider_name_is_rejected() {
 #[test]
 fn unknown_provider_type_is_a_warning() {
     for (provider, remedy) in [
-        ("tgi", "Use a type of docs/configuration.md, unless the image adds this one."),
+        (
+            "tgi",
+            "Other versions of llama-stack have it: use an image with one of them, or a type of docs/configuration.md.",
+        ),
         ("nobody-knows", "Use a type of docs/configuration.md, unless the image adds this one."),
         ("remote::vlm", "Use \"remote::vllm\", unless the image adds this type."),
+        ("inline::vllm", "Use \"remote::vllm\", unless the image adds this type."),
+        ("inline::Sentence_transformers", "Use \"inline::sentence-transformers\", unless the image adds this type."),
+        ("remote::faiss", "Use a type of docs/configuration.md, unless the image adds this one."),
+        ("remote::xyz", "Use a type of docs/configuration.md, unless the image adds this one."),
+        ("other::vllm", "Use a type of docs/configuration.md, unless the image adds this one."),
     ] {
         let generated =
             generate_starter(&format!("{{providers: {{inference: {{id: mine, provider: '{provider}'}}}}}}"));
         let [remark] = &generated.remarks[..] else { panic!("{provider}: {:#?}", generated.remarks) };
         assert_eq!((remark.reason, remark.remedy.to_string().as_str()), ("ProviderTypeUnknown", remedy));
     }
+}
+
+#[test]
+fn provider_of_another_api_is_rejected() {
+    for (api, provider, home) in [
+        ("inference", "faiss", "spec.providers.vectorIo"),
+        ("safety", "vllm", "spec.providers.inference"),
+        ("vectorIo", "llama-guard", "spec.providers.safety"),
+        ("inference", "file-search", "spec.providers.toolRuntime"),
+    ] {
+        let text = format!("{{providers: {{{api}: {{id: mine, provider: {provider}}}}}}}");
+        let problems = super::try_generate_on(&starter(), &text).expect_err(&text);
+        let [problem] = &problems[..] else { panic!("{problems:#?}") };
+        assert_eq!(
+            problem.remedy.to_string(),
+            format!("Move it to {home}. If the image adds this type, write it as \"remote::{provider}\".")
+        );
+    }
+    let both = "{providers: {inference: {id: a, provider: passthrough, endpoint: 'http://x'}, safety: {id: b, provider: \
+                passthrough, endpoint: 'http://x'}}}";
+    assert_eq!(remarks(&generate_starter(both)), [""; 0]);
 }
 
 #[test]

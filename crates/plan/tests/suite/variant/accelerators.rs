@@ -127,12 +127,56 @@ fn claimed_accelerators_are_not_taken_from_others() {
 }
 
 #[test]
+fn replicas_without_a_node_take_no_accelerators_from_others() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.9, 2.0);
+    let mut greedy = a_variant("greedy", "1", 2);
+    spec(&mut greedy).model_id = format!("{MODEL}-2");
+    seen.variants.push(greedy);
+    target(&mut seen, 0).used_gpus = Some(2);
+    *target(&mut seen, 1) =
+        ObservedTarget { gpus: 8, replicas: Some(900), used_gpus: Some(0), ..target(&mut seen, 1).clone() };
+    offer(&mut seen, &[("H100", 3)]);
+    assert_eq!(replicas(&seen, "v"), 3);
+    target(&mut seen, 1).used_gpus = Some(1);
+    assert_eq!(replicas(&seen, "v"), 2, "a node runs what has the third one");
+
+    // Its own replicas without a node come before further ones.
+    target(&mut seen, 0).used_gpus = Some(0);
+    assert_eq!(replicas(&seen, "v"), 2);
+    target(&mut seen, 1).used_gpus = Some(0);
+    assert_eq!(replicas(&seen, "v"), 3);
+}
+
+/// Users can write the status of their objects.
+#[test]
+fn numbers_in_a_written_status_take_no_accelerators_from_others() {
+    for target_of_a in [Lookup::Known(()), Lookup::Unknown("forbidden".to_owned())] {
+        let mut seen = rivals();
+        offer(&mut seen, &[("H100", 4)]);
+        later(&mut seen, 1);
+        offer(&mut seen, &[("H100", 5)]);
+        let mut written = VariantAutoscalingStatus::clone(&decided(900, "Written", ago(1)));
+        written.current_alloc = Some(CurrentAlloc { num_replicas: 900 });
+        seen.variants[0].status = Some(written.into());
+        seen.models.get_mut(&NamespacedName::new(super::NAMESPACE, MODEL)).unwrap().pods = Err(MetricsError::NotFound);
+        if let Lookup::Unknown(why) = target_of_a {
+            seen.variants[0].target = Lookup::Unknown(why);
+        }
+        assert_eq!(replicas(&seen, "b"), 3);
+        later(&mut seen, 1);
+        assert_eq!(replicas(&seen, "b"), 3, "{}", decision(&seen, "b").trace);
+    }
+}
+
+#[test]
 fn growth_without_gpu_requests_leaves_accelerators_to_others() {
     let mut seen = rivals();
     spec(&mut seen.variants[0]).accelerator_count = Some(1);
     target(&mut seen, 0).gpus = 0;
     offer(&mut seen, &[("H100", 3)]);
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 3), "both grow into the one that is free");
+    target(&mut seen, 0).used_gpus = Some(0);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 3), "it waits for none");
     offer(&mut seen, &[("H100", 2)]);
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 2), "none is free");
 }

@@ -52,6 +52,15 @@ struct DataWrite {
 struct WrittenParts {
     #[serde(rename = "f:data")]
     data: Option<IgnoredAny>,
+    /// The form in which an apply writes a Secret. The API server moves the values to `data`, but not the owner.
+    #[serde(rename = "f:stringData")]
+    string_data: Option<IgnoredAny>,
+}
+
+impl DataWrite {
+    fn is_of_data(&self) -> bool {
+        self.fields_v1.data.is_some() || self.fields_v1.string_data.is_some()
+    }
 }
 
 /// Reads the object. `None` if it does not exist.
@@ -81,7 +90,7 @@ async fn get<K: Resource<DynamicType = ()>, V: DeserializeOwned>(
 }
 
 fn content<V>(raw: Raw<V>, keep: fn(V) -> String) -> Content {
-    let of_data = raw.metadata.managed_fields.iter().filter(|write| write.fields_v1.data.is_some());
+    let of_data = raw.metadata.managed_fields.iter().filter(|write| write.is_of_data());
     Content {
         changed: of_data.filter_map(|write| write.time).max(),
         version: raw.metadata.resource_version.unwrap_or_default(),
@@ -132,7 +141,10 @@ mod tests {
             {"time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:data": {"f:a": {}}}},
             {"time": "2026-01-03T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
             {"time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:data": {"f:b": {}}, "f:type": {}}}, {}]}}"#;
-        let secret = content(serde_json::from_str::<Raw<IgnoredAny>>(text).unwrap(), |_| String::new());
-        assert_eq!(secret.changed, Some("2026-01-02T00:00:00Z".parse().unwrap()));
+        let changed =
+            |text: &str| content(serde_json::from_str::<Raw<IgnoredAny>>(text).unwrap(), |_| String::new()).changed;
+        assert_eq!(changed(text), Some("2026-01-02T00:00:00Z".parse().unwrap()));
+        let applied = text.replace("f:metadata", "f:stringData");
+        assert_eq!(changed(&applied), Some("2026-01-03T00:00:00Z".parse().unwrap()));
     }
 }

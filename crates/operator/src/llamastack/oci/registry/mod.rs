@@ -55,6 +55,12 @@ pub enum RegistryError {
          user and password, or a registry with Basic or Bearer authentication"
     )]
     Challenge { registry: String, why: String },
+    #[error(
+        "registry {registry} names the token service {realm}, which is in another domain, so that the credentials of the pull \
+         secrets are not sent to it; use a registry with a token service in its own domain, or remove the credentials for \
+         {registry} from the pull secrets if the image is public"
+    )]
+    RealmElsewhere { registry: String, realm: String },
     #[error("registry {registry} sent {what} that cannot be used: {why}")]
     Unusable { registry: String, what: String, why: String },
 }

@@ -89,9 +89,8 @@ impl<'a> Session<'a> {
                 return Err(RegistryError::Challenge { registry: self.reference.registry.clone(), why });
             }
             (Challenge::Bearer { realm, .. }, Some(_)) if !auth::same_domain(&realm, self.reference.host()) => {
-                let host = realm.host().unwrap_or_default();
-                let why = format!("tokens come from {host}, and credentials are not sent to another domain");
-                return Err(RegistryError::Challenge { registry: self.reference.registry.clone(), why });
+                let realm = realm.host().unwrap_or_default().to_owned();
+                return Err(RegistryError::RealmElsewhere { registry: self.reference.registry.clone(), realm });
             }
             (Challenge::Bearer { realm, service }, login) => {
                 self.token(&realm, refused.network, service.as_deref(), login).await?

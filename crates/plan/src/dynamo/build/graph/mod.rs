@@ -222,8 +222,9 @@ impl Claim {
     /// Why a graph of this name is not used.
     pub fn refusal(self, name: &str) -> String {
         let whose = match self {
+            Self::Ours => "was created for this request before",
             Self::Earlier => "was created for an earlier request of the same name",
-            Self::Ours | Self::Foreign => "was not created for this request",
+            Self::Foreign => "was not created for this request",
         };
         format!("DGD {name} exists and {whose}. Steersman does not change it.")
     }

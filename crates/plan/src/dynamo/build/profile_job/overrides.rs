@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{COPIER, PROFILER, container, put};
+use super::{COPIER, OUTPUT_PATH, PROFILER, container, put};
 use crate::dynamo::graph::JsonObject;
 use crate::dynamo::names;
 
@@ -123,10 +123,13 @@ fn merge_container(own: &mut JsonObject, wanted: &JsonObject, fields: &[&str]) {
     sort_env(own);
 }
 
-/// The user's mounts replace ours of the same volume or path. A volume may be mounted several times.
+/// The user's mounts replace ours of the same volume or path. A volume may be mounted several times. The profiler's files
+/// must be where the sidecar reads them, so that another mount of their volume is an additional one.
 fn merge_mounts(list: &mut Vec<Value>, wanted: &[Value]) {
-    let replaced =
-        |own: &Value| wanted.iter().any(|new| new["name"] == own["name"] || new["mountPath"] == own["mountPath"]);
+    let replaced = |own: &Value| {
+        let by_volume = own["mountPath"] != OUTPUT_PATH;
+        wanted.iter().any(|new| (by_volume && new["name"] == own["name"]) || new["mountPath"] == own["mountPath"])
+    };
     list.retain(|own| !replaced(own));
     list.extend(wanted.iter().cloned());
 }

@@ -64,6 +64,9 @@ pub struct Memory {
     /// Timers of scale targets, by the same key as `records`.
     #[serde(default)]
     pub progress: BTreeMap<String, ScaleProgress>,
+    /// The last decided numbers, by the same key. `None` before the first decision of this process.
+    #[serde(default)]
+    pub decided: Option<BTreeMap<String, i32>>,
 }
 
 impl Memory {

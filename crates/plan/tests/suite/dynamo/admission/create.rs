@@ -94,6 +94,32 @@ fn unmergeable_override_is_rejected_before_profiling() {
     );
 }
 
+/// From 1.4 on, profilers merge with the program of the Job, which refuses these fields after profiling.
+#[test]
+fn unknown_graph_field_is_rejected_before_profiling() {
+    let component =
+        json!({ "name": "Frontend", "podTemplate": { "spec": { "containers": [{ "name": "main", "arg": ["a"] }] } } });
+    let dgd = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
+        "spec": { "components": [component] } });
+    let wrong = "spec.overrides.dgd: Invalid value: override spec.components[Frontend].podTemplate.spec.containers.main.arg is \
+                 not a field of nvidia.com/v1beta1";
+    for (more, rejected) in [
+        (json!({ "image": "planner:1.4.0" }), true),
+        (json!({ "runtimeVersionOverride": "1.5.0" }), true),
+        (json!({ "image": null }), true),
+        (json!({ "image": "planner:1.3.9", "runtimeVersionOverride": null }), false),
+        (json!({}), false),
+    ] {
+        let mut new = request(more.clone());
+        new["spec"]["overrides"]["dgd"] = dgd.clone();
+        let review = review_create(&new);
+        let expected = if rejected { vec![wrong] } else { vec![] };
+        assert_rejected(&review, &expected);
+        let warned = review.warnings.iter().any(|text| text.to_string().contains("containers.main.arg"));
+        assert!(warned || rejected, "{more}");
+    }
+}
+
 #[test]
 fn invalid_graph_name_is_rejected_before_profiling() {
     let named = |name: Value| {

@@ -123,6 +123,30 @@ fn pod_naming_limit_warns_with_maximum_length() {
     assert!(warning.ends_with("Use a name of at most 28 characters."), "{warning}");
 }
 
+#[test]
+fn graph_metadata_without_effect_warns() {
+    let metadata = json!({ "name": "chat", "namespace": "other", "labels": { "a": "b" }, "creationTimestamp": null,
+        "annotations": { "nvidia.com/dgd-spec": "{}", "team": "search" }, "finalizers": ["x/y"] });
+    let graph = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "metadata": metadata });
+    let more = json!({ "image": "planner:1.5.0", "overrides": { "dgd": graph } });
+    let warning = only_warning(&request(more));
+    let why = "Ignored fields of spec.overrides.dgd.metadata: finalizers, namespace, annotations[nvidia.com/dgd-spec]. Remove";
+    assert!(warning.starts_with(why), "{warning}");
+}
+
+#[test]
+fn node_without_gpus_warns() {
+    for count in [0, -8] {
+        let warning = only_warning(&request(json!({ "hardware": { "numGpusPerNode": count } })));
+        let why = format!(
+            "spec.hardware.numGpusPerNode: 'hardware.numGpusPerNode' must be a positive integer (got {count}). Set a positive"
+        );
+        assert!(warning.starts_with(&why), "{warning}");
+    }
+    let one = request(json!({ "hardware": { "numGpusPerNode": 1 } }));
+    assert_eq!(review_create(&one), Review::default());
+}
+
 /// Earlier profilers merge overrides themselves and pass unknown fields on.
 #[test]
 fn unknown_graph_field_warns() {

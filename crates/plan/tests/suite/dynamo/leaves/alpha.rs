@@ -36,7 +36,7 @@ pub const ROWS: &[Row] = &[
         "profilingConfig.config",
         "{}",
         ["{sla: {ttft: 10}}", "{sla: {ttft: 20}, engine: {x: 1}}"],
-        "as `sla`, `workload`, `modelCache` and `features.planner`; other keys have no effect",
+        "as `sla`, `workload`, `modelCache`, `hardware` and `features.planner`; other keys have no effect",
         "profiler",
     ),
     row(

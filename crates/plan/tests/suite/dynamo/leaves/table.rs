@@ -165,7 +165,7 @@ pub const JOB: &[Copied] = &[
     ),
     (
         "overrides.profilingJob.template.spec.containers[].volumeMounts",
-        "mounts of container `profiler`, by name",
+        "mounts of container `profiler`; they replace those with the same path or, except at `/data`, the same volume",
         "Job",
     ),
     ("overrides.profilingJob", "all other fields are ignored", "condition"),

@@ -48,14 +48,14 @@ fn failed_generation_keeps_whole_message() {
             with_version(json!(3)),
             "UnsupportedConfigVersion",
             "Unsupported config.yaml version 3. Supported versions: 1, 2",
-            ". Use a distribution of this release, or provide the whole configuration with overrideConfig.",
+            ". Use a distribution of this release, or provide the whole configuration with spec.overrideConfig.",
         ),
         (
             with_version(Value::Null),
             "ConfigGenerationFailed",
             "Failed to generate config.yaml: ",
             "spec.distribution: config.yaml missing required 'version' field. Use a distribution whose base \
-             configuration has a version, or set overrideConfig.",
+             configuration has a version, or set spec.overrideConfig.",
         ),
         (
             starter("disabled: [toolRuntime], resources: {tools: [websearch]}"),

@@ -1,6 +1,7 @@
 //! Merges `overrides.dgd` over a generated graph. The profiler calls it through a program of ours, once for each graph
 //! that it writes.
 
+mod kubernetes;
 mod schema;
 mod types;
 
@@ -41,6 +42,34 @@ fn api_version(of: &JsonObject) -> &str {
 
 fn is_alpha(of: &JsonObject) -> bool {
     api_version(of).ends_with("/v1alpha1")
+}
+
+/// Fields in the metadata of an override that have no effect.
+pub fn ignored_metadata(wanted: &JsonObject) -> Vec<String> {
+    let Some(Value::Object(metadata)) = wanted.get("metadata") else { return Vec::new() };
+    let fields = metadata
+        .iter()
+        .filter(|(name, value)| !["name", "labels", "annotations"].contains(&name.as_str()) && !value.is_null());
+    let annotations = metadata.get("annotations").and_then(Value::as_object).into_iter().flatten();
+    let reserved = annotations.filter(|(key, _)| key.starts_with(RESERVED));
+    fields.map(|(name, _)| name.clone()).chain(reserved.map(|(key, _)| format!("annotations[{key}]"))).collect()
+}
+
+/// Names of components, those of an override that a graph does not have, and those of the graph.
+pub struct ComponentNames {
+    pub unknown: Vec<String>,
+    pub existing: Vec<String>,
+}
+
+/// Compares an override with the graph that it was merged into: unknown components of the override had no effect.
+pub fn component_names(wanted: &JsonObject, graph: &JsonObject) -> ComponentNames {
+    let names = |of: &JsonObject| -> Vec<String> {
+        let spec = of.get("spec").and_then(Value::as_object);
+        spec.into_iter().flat_map(|spec| components(spec, is_alpha(of))).map(|(name, _)| name).collect()
+    };
+    let existing = names(graph);
+    let unknown = names(wanted).into_iter().filter(|name| !existing.contains(name)).collect();
+    ComponentNames { unknown, existing }
 }
 
 pub fn merge(graph: &JsonObject, wanted: &JsonObject) -> Result<Merged, String> {

@@ -79,8 +79,8 @@ pub fn problem(wanted: &JsonObject) -> Option<String> {
         .or_else(|| types::mismatch(wanted))
 }
 
-/// The first field that graphs do not have, in the spec and in components; the API server checks the rest. Earlier
-/// profilers merge by themselves and report such fields.
+/// The first field that graphs do not have, in the spec, in components and in their pods. Earlier profilers merge by
+/// themselves and pass such fields on to the API server, which drops them.
 pub fn unknown(wanted: &JsonObject) -> Option<String> {
     let spec = wanted.get("spec")?.as_object()?;
     let api_version = api_version(wanted);
@@ -96,7 +96,13 @@ pub fn unknown(wanted: &JsonObject) -> Option<String> {
     };
     let above =
         first_unknown(spec, &SPEC, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
-    above.or_else(|| components(spec, alpha).into_iter().find_map(below))
+    let in_pod = |(name, component): (String, &Value)| {
+        let path = types::unknown_in_pod(component, alpha, &mut vec![format!("spec.{list}[{name}]")])?;
+        Some(format!("override {path} is not a field of {api_version}"))
+    };
+    above
+        .or_else(|| components(spec, alpha).into_iter().find_map(below))
+        .or_else(|| components(spec, alpha).into_iter().find_map(in_pod))
 }
 
 /// Whether the override is of v1alpha1, and the name of its list of components.

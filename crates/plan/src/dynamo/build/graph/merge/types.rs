@@ -1,8 +1,10 @@
-//! The types of the fields of a graph that overrides usually set, and the checks of a value against them. The API server
-//! checks all other fields when the graph is created.
+//! The types of the fields of a graph, and the checks of a value against them. Fields of pods have the API server's own
+//! definitions. It checks the few fields without a type here when the graph is created.
 
 use serde_json::Value;
+use steersman_reconcile::quantity::billionths;
 
+use super::kubernetes::{self, Search};
 use super::{APPEND, JsonObject, is_alpha, misplaced_patch};
 use crate::dynamo::build::graph::lists;
 
@@ -21,55 +23,25 @@ enum FieldType {
     MapOf(&'static FieldType),
     ListOf(&'static FieldType),
     OneOf(&'static [&'static str]),
+    /// One of Kubernetes' own types, by its name.
+    Kubernetes(&'static str),
+    /// The spec of a pod, with fields that Kubernetes does not have.
+    Pod(&'static [(&'static str, FieldType)]),
 }
 
-use FieldType::{Fields, Flag, Integer, ListOf, MapOf, Object, OneOf, Quantity, Text};
+use FieldType::{Fields, Flag, Integer, Kubernetes, ListOf, MapOf, Object, OneOf, Pod, Quantity, Text};
 
 type Schema = [(&'static str, FieldType)];
 
 const TEXTS: FieldType = MapOf(&Text);
-const VARIABLES: FieldType = ListOf(&Fields(&[("name", Text), ("value", Text), ("valueFrom", Object)]));
+const VARIABLES: FieldType = ListOf(&Kubernetes(kubernetes::VARIABLE));
 const METADATA: FieldType = Fields(&[("labels", TEXTS), ("annotations", TEXTS)]);
+/// The main container of a service has a field of its own in the pod.
+const SERVICE_POD_FIELDS: &Schema = &[("mainContainer", Kubernetes(kubernetes::CONTAINER))];
+/// Resources of a service. Its quantities are strings.
+const SERVICE_RESOURCES: FieldType =
+    Fields(&[("cpu", Text), ("memory", Text), ("gpu", Text), ("gpuType", Text), ("custom", TEXTS)]);
 
-const CONTAINER: &Schema = &[
-    ("name", Text),
-    ("image", Text),
-    ("imagePullPolicy", OneOf(&["Always", "IfNotPresent", "Never"])),
-    ("command", ListOf(&Text)),
-    ("args", ListOf(&Text)),
-    ("workingDir", Text),
-    ("env", VARIABLES),
-    ("envFrom", ListOf(&Object)),
-    ("ports", ListOf(&Fields(&[("containerPort", Integer(1)), ("name", Text), ("protocol", Text)]))),
-    ("resources", Fields(&[("requests", MapOf(&Quantity)), ("limits", MapOf(&Quantity)), ("claims", ListOf(&Object))])),
-    ("volumeMounts", ListOf(&Fields(&[("name", Text), ("mountPath", Text), ("subPath", Text), ("readOnly", Flag)]))),
-    ("securityContext", Object),
-    ("livenessProbe", Object),
-    ("readinessProbe", Object),
-    ("startupProbe", Object),
-    ("lifecycle", Object),
-];
-const POD: &Schema = &[
-    ("containers", ListOf(&Fields(CONTAINER))),
-    ("initContainers", ListOf(&Fields(CONTAINER))),
-    ("mainContainer", Fields(CONTAINER)),
-    ("affinity", Object),
-    ("hostIPC", Flag),
-    ("hostNetwork", Flag),
-    ("imagePullSecrets", ListOf(&Fields(&[("name", Text)]))),
-    ("nodeSelector", TEXTS),
-    ("priorityClassName", Text),
-    ("resourceClaims", ListOf(&Object)),
-    ("runtimeClassName", Text),
-    ("schedulerName", Text),
-    ("securityContext", Object),
-    ("serviceAccountName", Text),
-    ("shareProcessNamespace", Flag),
-    ("terminationGracePeriodSeconds", Integer(0)),
-    ("tolerations", ListOf(&Object)),
-    ("topologySpreadConstraints", ListOf(&Object)),
-    ("volumes", ListOf(&Object)),
-];
 const MODEL: FieldType = Fields(&[("name", Text), ("revision", Text)]);
 const MULTINODE: FieldType = Fields(&[("nodeCount", Integer(2))]);
 const BACKENDS: FieldType = OneOf(&["sglang", "vllm", "trtllm"]);
@@ -87,7 +59,7 @@ const COMPONENT: &Schema = &[
     ("scalingAdapter", Object),
     ("frontendSidecar", Text),
     ("compilationCache", Fields(&[("pvcName", Text), ("mountPath", Text)])),
-    ("podTemplate", Fields(&[("metadata", METADATA), ("spec", Fields(POD))])),
+    ("podTemplate", Fields(&[("metadata", METADATA), ("spec", Pod(&[]))])),
     ("eppConfig", Object),
     ("experimental", Object),
     ("providerOverride", Object),
@@ -108,7 +80,10 @@ const SERVICE: &Schema = &[
     ("globalDynamoNamespace", Flag),
     ("envs", VARIABLES),
     ("envFromSecret", Text),
-    ("resources", Fields(&[("requests", Object), ("limits", Object), ("claims", ListOf(&Object))])),
+    (
+        "resources",
+        Fields(&[("requests", SERVICE_RESOURCES), ("limits", SERVICE_RESOURCES), ("claims", ListOf(&Object))]),
+    ),
     ("volumeMounts", ListOf(&Fields(&[("name", Text), ("mountPoint", Text), ("useAsCompilationCache", Flag)]))),
     ("sharedMemory", Fields(&[("disabled", Flag), ("size", Quantity)])),
     ("scalingAdapter", Fields(&[("enabled", Flag)])),
@@ -120,11 +95,11 @@ const SERVICE: &Schema = &[
         Fields(&[("image", Text), ("args", ListOf(&Text)), ("envs", VARIABLES), ("envFromSecret", Text)]),
     ),
     ("extraPodMetadata", METADATA),
-    ("extraPodSpec", Fields(POD)),
+    ("extraPodSpec", Pod(SERVICE_POD_FIELDS)),
     ("autoscaling", Object),
     ("ingress", Object),
-    ("livenessProbe", Object),
-    ("readinessProbe", Object),
+    ("livenessProbe", Kubernetes(kubernetes::PROBE)),
+    ("readinessProbe", Kubernetes(kubernetes::PROBE)),
     ("eppConfig", Object),
     ("providerOverride", Object),
     ("topologyConstraint", Object),
@@ -181,7 +156,7 @@ fn check(value: &Value, type_: &FieldType, path: &mut Vec<String>) -> Option<Str
     match type_ {
         Text => is(value.is_string(), "a string"),
         Flag => is(value.is_boolean(), "true or false"),
-        Quantity => is(value.is_string() || value.is_number(), "a quantity, such as 8Gi"),
+        Quantity => is(is_quantity(value), "a quantity, such as 8Gi"),
         Object => is(value.is_object(), "an object"),
         OneOf(values) => {
             is(value.as_str().is_some_and(|word| values.contains(&word)), &format!("one of {}", values.join(", ")))
@@ -194,6 +169,11 @@ fn check(value: &Value, type_: &FieldType, path: &mut Vec<String>) -> Option<Str
             is(fits, &format!("an integer of at least {minimum}{most}"))
         }
         Fields(fields) => check_fields(value, fields, path),
+        Kubernetes(name) => kubernetes::problem(value, name, Search::WrongTypes, path),
+        Pod(more) => check_fields(value, more, path).or_else(|| {
+            let (_, pod) = split_pod(value, more);
+            kubernetes::problem(&pod, kubernetes::POD, Search::WrongTypes, path)
+        }),
         MapOf(inner) => match value.as_object() {
             Some(entries) => {
                 entries.iter().find_map(|(name, value)| below(path, name, |path| check(value, inner, path)))
@@ -210,6 +190,36 @@ fn check(value: &Value, type_: &FieldType, path: &mut Vec<String>) -> Option<Str
     }
 }
 
+/// The fields of a pod that Kubernetes does not have, and the others.
+fn split_pod(value: &Value, more: &Schema) -> (Value, Value) {
+    let fields = value.as_object().cloned().unwrap_or_default();
+    let (own, pod): (JsonObject, JsonObject) =
+        fields.into_iter().partition(|(name, _)| more.iter().any(|(known, _)| known == name));
+    (own.into(), pod.into())
+}
+
+/// The path of the first field in the pod of a component that pods do not have.
+pub fn unknown_in_pod(component: &Value, alpha: bool, path: &mut Vec<String>) -> Option<String> {
+    let unknown = |value: &Value, name: &str, path: &mut Vec<String>| {
+        kubernetes::problem(value, name, Search::UnknownFields, path)
+    };
+    if !alpha {
+        return below(path, "podTemplate", |path| {
+            below(path, "spec", |path| unknown(&component["podTemplate"]["spec"], kubernetes::POD, path))
+        });
+    }
+    let (own, pod) = split_pod(&component["extraPodSpec"], SERVICE_POD_FIELDS);
+    below(path, "extraPodSpec", |path| {
+        unknown(&pod, kubernetes::POD, path).or_else(|| {
+            below(path, "mainContainer", |path| unknown(&own["mainContainer"], kubernetes::CONTAINER, path))
+        })
+    })
+}
+
+pub(super) fn is_quantity(value: &Value) -> bool {
+    value.is_number() || value.as_str().is_some_and(|text| billionths(text).is_some())
+}
+
 fn check_fields(value: &Value, fields: &Schema, path: &mut Vec<String>) -> Option<String> {
     let Some(object) = value.as_object() else { return Some(format!("{} must be an object", path.join("."))) };
     let known = fields.iter().filter_map(|(name, type_)| Some((name, type_, object.get(*name)?)));
@@ -217,11 +227,11 @@ fn check_fields(value: &Value, fields: &Schema, path: &mut Vec<String>) -> Optio
 }
 
 /// An entry of a list by its name, or by its number if it has none.
-fn step(item: &Value, place: usize) -> String {
+pub(super) fn step(item: &Value, place: usize) -> String {
     item["name"].as_str().filter(|name| !name.is_empty()).map_or_else(|| place.to_string(), str::to_owned)
 }
 
-fn below<T>(path: &mut Vec<String>, name: &str, look: impl FnOnce(&mut Vec<String>) -> T) -> T {
+pub(super) fn below<T>(path: &mut Vec<String>, name: &str, look: impl FnOnce(&mut Vec<String>) -> T) -> T {
     path.push(name.to_owned());
     let found = look(path);
     path.pop();
