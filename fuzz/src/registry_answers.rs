@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderValue, Uri};
-use steersman::llamastack::oci::registry::auth::{self, Challenge};
+use steersman::llamastack::oci::registry::auth::{self, Access, Challenge};
 use steersman::llamastack::oci::registry::layer;
 use steersman_plan::llamastack::config::base::{LAYER_FILE_LIMIT, LayerFile, from_labels, layer_file};
 use steersman_plan::oci::is_digest;
@@ -37,7 +37,7 @@ fn check_challenges(lines: &[u8]) {
             let authority = realm.authority().expect("a realm has a host");
             assert!(realm.scheme().is_some());
             let joint = if realm.query().is_some() { '&' } else { '?' };
-            let url = format!("{realm}{joint}{}", auth::token_query(service.as_deref(), "a/b"));
+            let url = format!("{realm}{joint}{}", auth::token_query(service.as_deref(), "a/b", Access::Pull));
             if let Ok(url) = url.parse::<Uri>() {
                 assert_eq!(url.authority(), Some(authority), "the token is requested elsewhere");
                 assert!(url.query().is_some_and(|query| query.contains("scope=repository%3Aa%2Fb%3Apull")), "{url}");
@@ -57,7 +57,7 @@ fn check_token(body: &[u8]) {
     if let Some(header) = auth::bearer(&token) {
         assert!(header.is_sensitive());
     }
-    let form = auth::identity_form(Some("s"), "a/b", &token);
+    let form = auth::identity_form(Some("s"), "a/b", Access::Pull, &token);
     assert!(form.contains("grant_type=refresh_token") && !form.contains([' ', '\n', '\r']));
 }
 

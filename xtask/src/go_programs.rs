@@ -151,8 +151,8 @@ impl Build<'_> {
     }
 }
 
-/// The architecture of this machine by its Go name.
-fn host_architecture() -> &'static str {
+/// The architecture of this machine by its Go name, which images use too.
+pub fn host_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

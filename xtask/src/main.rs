@@ -11,6 +11,7 @@ mod fields;
 mod fuzz;
 mod go_programs;
 mod guard;
+mod image;
 mod layers;
 mod llamastack_real;
 mod operator;
@@ -50,6 +51,8 @@ enum Task {
     Coverage(coverage::Coverage),
     /// Run one benchmark, in release mode; it fails if a value exceeds its goal; `variant` only prints its goals
     Bench(bench::Bench),
+    /// Write a container image of the operator, without a container engine: the same sources give the same digest
+    Image(image::ImageCommand),
     /// Fail if a generated file is out of date, if code makes a decision by the text of a message, or if the sources exceed
     /// the limits for plain wording
     Check(check::Check),
@@ -61,8 +64,7 @@ fn main() -> ExitCode {
         return guard::run_as_keeper(words);
     }
     let arguments = Arguments::parse();
-    let guarded =
-        matches!(arguments.command, Task::Up(_) | Task::Test(_) | Task::Fuzz(_) | Task::Coverage(_) | Task::Bench(_));
+    let guarded = !matches!(arguments.command, Task::Check(_));
     let outcome = match (guarded, arguments.worker) {
         (true, false) => return guard::run_as_guard(),
         (true, true) => guard::watch_lifeline().and_then(|()| run(arguments.command)),
@@ -86,6 +88,7 @@ fn run(task: Task) -> Result<()> {
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Coverage(coverage) => coverage.run(),
         Task::Bench(bench) => bench.run(),
+        Task::Image(image) => image.run(),
         Task::Check(check) => check.run(),
     }
 }

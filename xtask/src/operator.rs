@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
@@ -56,14 +57,20 @@ pub async fn start(
 
 /// Builds the operator and returns the path of the binary.
 pub fn build(release: bool) -> Result<PathBuf> {
-    let mut progress = Progress::start("building the operator");
     let mut command = cargo();
     // The whole workspace is selected: the package alone would change the features of shared dependencies, which would be
     // compiled again.
-    command.args(["build", "--workspace", "--bin", "steersman", "--message-format", "json-render-diagnostics"]);
+    command.args(["build", "--workspace", "--bin", "steersman"]);
     if release {
         command.arg("--release");
     }
+    run_build(command)
+}
+
+/// Runs a `cargo build` of the operator and returns the path of the binary.
+pub fn run_build(mut command: Command) -> Result<PathBuf> {
+    let mut progress = Progress::start("building the operator");
+    command.args(["--message-format", "json-render-diagnostics"]);
     let mut program = None;
     let mut output_lines = Vec::new();
     let status = run_lines(&command, |line| {

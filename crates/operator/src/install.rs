@@ -16,8 +16,8 @@ use crate::rbac::{self, RbacRenderError};
 /// Image of the shipped Deployment. It names no registry: whoever installs Steersman sets the one that has the image.
 pub const IMAGE: &str = concat!("steersman:", env!("CARGO_PKG_VERSION"));
 
-/// The user of the image, which has no name in it.
-const USER: u32 = 65_532;
+/// User and group of the image.
+pub const USER: u32 = 65_532;
 
 const HEADER: &str = "\
 # Generated from the code; do not edit it in the repository. `cargo xtask check` fails if this file differs.

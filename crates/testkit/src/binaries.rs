@@ -55,9 +55,24 @@ pub static CLUSTER: GoModule = GoModule {
     build_tags: "netgo,remove_all_sd,enable_kubernetes_sd",
 };
 
+/// A container registry, for tests that push images.
+pub static REGISTRY: GoModule = GoModule {
+    title: "the container registry for tests",
+    folder: "cluster/registry",
+    programs: &[("registry", "registry")],
+    cgo: false,
+    first_build_bytes: 1 << 30,
+    cache_folder: "registry",
+    go_mod: include_str!("../../../cluster/registry/go.mod"),
+    go_sum: include_str!("../../../cluster/registry/go.sum"),
+    sources: &[include_str!("../../../cluster/registry/main.go")],
+    packages: &["."],
+    build_tags: "",
+};
+
 /// All modules, for tests that hold for each.
 #[cfg(test)]
-static MODULES: [&GoModule; 1] = [&CLUSTER];
+static MODULES: [&GoModule; 2] = [&CLUSTER, &REGISTRY];
 
 /// The built programs of a module.
 #[derive(Clone, Debug)]

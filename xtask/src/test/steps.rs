@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use steersman_testkit::binaries::REGISTRY;
 
 use super::session::Session;
 use crate::command::{cargo, run};
@@ -63,7 +64,10 @@ pub const STEPS: [TestStep; 14] = [
     TestStep::on_cluster(
         "commands",
         "the commands of `cargo xtask`, and the rules for crates, modules and requirement pages",
-        |session| run_scenarios(session, "commands", FEW_THREADS),
+        |session| {
+            go_programs::build_once(&REGISTRY, &[])?;
+            run_scenarios(session, "commands", FEW_THREADS)
+        },
     ),
 ];
 

@@ -7,6 +7,7 @@ mod demo;
 mod error_messages;
 #[path = "../../src/layers.rs"]
 mod graph;
+mod image;
 mod layers;
 mod limits;
 mod process_cleanup;

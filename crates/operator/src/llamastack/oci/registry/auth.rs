@@ -9,6 +9,22 @@ use http::{HeaderMap, HeaderValue, Uri};
 use serde::Deserialize;
 use steersman_api::meta::Sensitive;
 
+/// The rights that a token must give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Pull,
+    PullAndPush,
+}
+
+impl Access {
+    fn actions(self) -> &'static str {
+        match self {
+            Self::Pull => "pull",
+            Self::PullAndPush => "pull,push",
+        }
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub enum Challenge {
     /// User and password with each request.
@@ -69,17 +85,17 @@ fn parameters(text: &str) -> BTreeMap<String, String> {
     found
 }
 
-pub fn token_query(service: Option<&str>, repository: &str) -> String {
+pub fn token_query(service: Option<&str>, repository: &str, access: Access) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     if let Some(service) = service {
         query.append_pair("service", service);
     }
-    query.append_pair("scope", &format!("repository:{repository}:pull")).finish()
+    query.append_pair("scope", &format!("repository:{repository}:{}", access.actions())).finish()
 }
 
-/// Form for a token to read one repository, in exchange for an identity token.
-pub fn identity_form(service: Option<&str>, repository: &str, token: &Sensitive<String>) -> String {
-    let mut form = form_urlencoded::Serializer::new(token_query(service, repository));
+/// Form for a token for one repository, in exchange for an identity token.
+pub fn identity_form(service: Option<&str>, repository: &str, access: Access, token: &Sensitive<String>) -> String {
+    let mut form = form_urlencoded::Serializer::new(token_query(service, repository, access));
     form.append_pair("grant_type", "refresh_token").append_pair("client_id", "steersman");
     form.append_pair("refresh_token", token.reveal()).finish()
 }
@@ -161,6 +177,13 @@ mod tests {
         ] {
             assert_eq!(same_domain(&realm.parse().unwrap(), registry), same, "{realm} for {registry}");
         }
+    }
+
+    #[test]
+    fn token_query_names_needed_access() {
+        let query = |access| token_query(Some("a b"), "team/app", access);
+        assert_eq!(query(Access::Pull), "service=a+b&scope=repository%3Ateam%2Fapp%3Apull");
+        assert_eq!(query(Access::PullAndPush), "service=a+b&scope=repository%3Ateam%2Fapp%3Apull%2Cpush");
     }
 
     #[test]

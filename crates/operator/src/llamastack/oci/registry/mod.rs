@@ -14,8 +14,9 @@ use steersman_runtime::http::{Http, HttpError};
 
 pub use image::{LAYER_LIMIT, MANIFEST_LIMIT};
 pub use layer::INFLATED_LIMIT;
+pub use session::Session;
 
-use session::Session;
+use auth::Access;
 use slots::Slots;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +109,7 @@ impl Registry {
         reference: &ImageReference,
         login: Option<&Login>,
     ) -> Result<ImageLabels, RegistryError> {
-        let mut session = Session::new(&self.http, reference, login);
+        let mut session = Session::new(&self.http, reference, login, Access::Pull);
         let digest = image::digest(&mut session).await?;
         // A registry may claim any digest: a result is cached for its own repository alone.
         let slot = self.slots.get(&[&reference.registry, &reference.repository, &digest]);

@@ -7,7 +7,7 @@ use steersman_plan::oci::{ImageReference, Login};
 use steersman_runtime::http::{Http, HttpError, HttpRequest, HttpResponse, Network};
 
 use super::RegistryError;
-use super::auth::{self, Challenge};
+use super::auth::{self, Access, Challenge};
 
 /// Most bytes of an answer with a token.
 const TOKEN_LIMIT: usize = 64 * 1024;
@@ -16,17 +16,18 @@ pub struct Session<'a> {
     http: &'a Http,
     pub reference: &'a ImageReference,
     login: Option<&'a Login>,
+    access: Access,
     /// Header for the next requests.
     authorization: Option<HeaderValue>,
 }
 
 impl<'a> Session<'a> {
-    pub fn new(http: &'a Http, reference: &'a ImageReference, login: Option<&'a Login>) -> Self {
+    pub fn new(http: &'a Http, reference: &'a ImageReference, login: Option<&'a Login>, access: Access) -> Self {
         let ready = match login {
             Some(Login::Token(token)) => auth::bearer(token),
             _ => None,
         };
-        Self { http, reference, login, authorization: ready }
+        Self { http, reference, login, access, authorization: ready }
     }
 
     /// Reads `path` of the repository. `what` names the content in messages; `limit` is its size in bytes.
@@ -43,19 +44,27 @@ impl<'a> Session<'a> {
         let url: Uri = url.parse().map_err(|_| self.unusable(what, "its URL is not valid"))?;
         let mut ask = HttpRequest { method, ..HttpRequest::get(url, limit) };
         ask.headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        let mut answer = self.send(&ask).await?;
-        if answer.status == StatusCode::UNAUTHORIZED && self.authenticate(&answer).await? {
-            answer = self.send(&ask).await?;
-        }
+        let answer = self.request(&ask).await?;
         match answer.status {
             status if status.is_success() => Ok(answer),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.denied(answer.status)),
             StatusCode::NOT_FOUND => Err(RegistryError::Absent {
                 registry: registry.clone(),
                 repository: repository.clone(),
                 what: what.to_owned(),
             }),
             status => Err(self.answered(what, status)),
+        }
+    }
+
+    /// Sends a request to the registry, and once more with credentials if it requires them. Any other status is a response.
+    pub async fn request(&mut self, ask: &HttpRequest) -> Result<HttpResponse, RegistryError> {
+        let mut answer = self.send(ask).await?;
+        if answer.status == StatusCode::UNAUTHORIZED && self.authenticate(&answer).await? {
+            answer = self.send(ask).await?;
+        }
+        match answer.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.denied(answer.status)),
+            _ => Ok(answer),
         }
     }
 
@@ -105,12 +114,12 @@ impl<'a> Session<'a> {
         match login {
             Some(Login::Identity(token)) => {
                 ask.method = Method::POST;
-                ask.body = Bytes::from(auth::identity_form(service, repository, token));
+                ask.body = Bytes::from(auth::identity_form(service, repository, self.access, token));
                 ask.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
             }
             login => {
                 let joint = if realm.query().is_some() { '&' } else { '?' };
-                let url = format!("{realm}{joint}{}", auth::token_query(service, repository));
+                let url = format!("{realm}{joint}{}", auth::token_query(service, repository, self.access));
                 ask.url = url.parse().map_err(|_| self.unusable("a token URL", "it is not valid"))?;
                 if let Some(Login::Password { user, password }) = login
                     && let Some(shown) = auth::basic(user, password)
@@ -141,7 +150,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn answered(&self, what: &str, status: StatusCode) -> RegistryError {
+    pub fn answered(&self, what: &str, status: StatusCode) -> RegistryError {
         RegistryError::Answered {
             registry: self.reference.registry.clone(),
             what: what.to_owned(),
