@@ -6,3 +6,4 @@ pub mod observe;
 pub mod prometheus;
 
 pub use controller::{DebounceConfig, FleetContext, FleetController, FleetOutcome, rules, run};
+pub use observe::settings_rules;
