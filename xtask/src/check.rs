@@ -25,7 +25,7 @@ struct GeneratedFile {
     content: fn() -> Result<String>,
 }
 
-const FILES: [GeneratedFile; 13] = [
+const FILES: [GeneratedFile; 21] = [
     GeneratedFile {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
@@ -42,10 +42,27 @@ const FILES: [GeneratedFile; 13] = [
     GeneratedFile { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
     GeneratedFile { path: "deploy/network-policy.yaml", content: || Ok(steersman::network_policy::file()?) },
     GeneratedFile { path: "deploy/install.yaml", content: || Ok(steersman::install::file()?) },
+    GeneratedFile { path: "deploy/chart/files/rbac.yaml", content: || Ok(steersman::chart::rules()?) },
+    GeneratedFile { path: "deploy/chart/files/webhooks.yaml", content: || Ok(steersman::chart::webhooks()?) },
+    GeneratedFile {
+        path: "deploy/kustomize/operator/operator.yaml",
+        content: || Ok(steersman::chart::kustomize_operator()?),
+    },
+    GeneratedFile { path: "deploy/kustomize/base/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
+    GeneratedFile { path: "deploy/kustomize/base/webhooks.yaml", content: || Ok(steersman::admission::file()?) },
+    GeneratedFile {
+        path: "deploy/kustomize/overlays/namespaced/rbac.yaml",
+        content: || Ok(steersman::chart::kustomize_namespaced()?),
+    },
+    GeneratedFile {
+        path: "deploy/kustomize/overlays/single-family/rbac.yaml",
+        content: || Ok(steersman::chart::kustomize_single_family()?),
+    },
     GeneratedFile { path: "docs/commands.md", content: commands },
     GeneratedFile { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::llamastack()) },
     GeneratedFile { path: "docs/dynamo-fields.md", content: || Ok(crate::fields::dynamo()) },
     GeneratedFile { path: "docs/api-reference.md", content: api_reference::page },
+    GeneratedFile { path: "docs/chart-values.md", content: crate::chart_values::page },
     GeneratedFile { path: "docs/security.md", content: crate::security::page },
     GeneratedFile { path: "CONTRIBUTING.md", content: || layers::contributing(&crate::root()) },
 ];

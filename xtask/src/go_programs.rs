@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
-use steersman_testkit::binaries::{self, Binaries, CLUSTER, GoModule};
+use steersman_testkit::binaries::{self, Binaries, CLUSTER, GoModule, HELM};
 use steersman_testkit::cache::{self, RunFolder};
 
 use crate::command::run_lines;
@@ -14,6 +14,11 @@ use crate::progress::Progress;
 /// The programs of the local cluster. They are built if necessary.
 pub fn cluster_programs() -> Result<Binaries> {
     build_once(&CLUSTER, &[])
+}
+
+/// The helm that renders and installs the chart. It is built if necessary.
+pub fn helm() -> Result<Binaries> {
+    build_once(&HELM, &[])
 }
 
 /// The programs of a Go module. They are built if necessary, with `environment` added to the variables of Go.

@@ -4,6 +4,7 @@
 
 mod api_reference;
 mod bench;
+mod chart_values;
 mod check;
 mod command;
 mod coverage;

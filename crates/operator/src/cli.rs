@@ -11,6 +11,7 @@ use crate::args::{ClusterArgs, ConverterArgs, ManifestFormat};
 use crate::init::{MergeProvidersArgs, StorageEnvArgs};
 use crate::offline;
 use crate::overrides::OverridesArgs;
+use crate::rbac::RbacArgs;
 use crate::relay::RelayArgs;
 use crate::settings::Settings;
 
@@ -42,8 +43,8 @@ pub enum Command {
     /// or delete them (--remove)
     #[command(after_help = EXIT_STATUS)]
     Webhooks(WebhooksArgs),
-    /// Print the RBAC manifests that Steersman needs, for `kubectl apply -f -`
-    Rbac,
+    /// Print the RBAC manifests that Steersman needs, for `kubectl apply -f -`; the flags make the role smaller
+    Rbac(RbacArgs),
     /// In an init container of a Llama Stack server: split the addresses of its databases into variables
     #[command(hide = true)]
     StorageEnv(StorageEnvArgs),
@@ -72,6 +73,8 @@ pub struct PreflightArgs {
     /// Output format: text for people, json for scripts
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
     pub output: Output,
+    #[command(flatten, next_help_heading = "Rights to check")]
+    pub rbac: RbacArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }

@@ -8,7 +8,7 @@ use steersman_runtime::store::served;
 use tokio_util::sync::CancellationToken;
 
 use crate::dynamo::{self, Dynamo, RequestOptions};
-use crate::installation::Installation;
+use crate::installation::{Installation, SecretRules};
 use crate::llamastack::observe::server::{PollSchedule, Servers};
 use crate::llamastack::oci::Bases;
 use crate::llamastack::{self, LlamaStack};
@@ -18,18 +18,47 @@ use crate::variant::{self, FleetContext};
 /// Families that this version has a controller for.
 pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd, Api::Va];
 
-/// Rules for every namespace.
-pub fn rules() -> Vec<Rule> {
+/// Rules that every controller needs.
+pub fn event_rules() -> Vec<Rule> {
     let why = "publish events on users' objects";
-    let events = Rule::namespaced("events.k8s.io", "events", &["create", "get", "patch"], why);
-    let optional = [llamastack::observe::ROUTES, variant::observe::LEADER_WORKER_SETS];
-    let crds = Api::ALL.map(Api::crd_name).into_iter().chain(optional).collect();
-    [served::rules(crds), dynamo::rules(), llamastack::rules(), variant::rules(), vec![events]].concat()
+    vec![Rule::namespaced("events.k8s.io", "events", &["create", "get", "patch"], why)]
 }
 
-/// Rules for the operator's own namespace.
-pub fn own_rules() -> Vec<Rule> {
-    llamastack::own_rules()
+/// Rules of one controller for the namespaces of its objects, without those about Secrets.
+pub fn rules(api: Api) -> Vec<Rule> {
+    let crds = |other: &[&'static str]| served::rules([&[api.crd_name()], other].concat());
+    match api {
+        Api::Dgdr => [crds(&[Api::Dgd.crd_name()]), dynamo::rules()].concat(),
+        Api::Llsd => [crds(&[llamastack::observe::ROUTES]), llamastack::rules()].concat(),
+        Api::Va => [crds(&[variant::observe::LEADER_WORKER_SETS]), variant::rules()].concat(),
+        // Dgd is not in `AVAILABLE`.
+        Api::Dgd => Vec::new(),
+    }
+}
+
+/// Rules of one controller about Secrets.
+pub fn secret_rules(api: Api) -> SecretRules {
+    match api {
+        Api::Dgdr => dynamo::secret_rules(),
+        Api::Llsd => llamastack::secret_rules(),
+        Api::Dgd | Api::Va => SecretRules::default(),
+    }
+}
+
+/// Rules of one controller for the operator's own namespace.
+pub fn own_rules(api: Api) -> Vec<Rule> {
+    match api {
+        Api::Llsd => llamastack::own_rules(),
+        Api::Dgdr | Api::Dgd | Api::Va => Vec::new(),
+    }
+}
+
+/// Rules of one controller for the operator's own namespace, if its rules for users' namespaces do not cover that.
+pub fn settings_rules(api: Api) -> Vec<Rule> {
+    match api {
+        Api::Va => variant::settings_rules(),
+        Api::Dgdr | Api::Dgd | Api::Llsd => Vec::new(),
+    }
 }
 
 #[derive(Clone)]
@@ -53,7 +82,8 @@ pub async fn run(api: Api, context: OperatorContext, stop: CancellationToken) {
     match api {
         Api::Llsd => {
             let servers = Servers::new(inside, PollSchedule::default());
-            let labels = image_labels.then(|| Bases::of_registries(controller.server.clone())).flatten();
+            let labels =
+                image_labels.then(|| Bases::of_registries(controller.server.clone(), installation.secrets)).flatten();
             let reconciler = LlamaStack::following(&installation, Some(servers), labels);
             controller::run(reconciler, controller, stop).await;
         }

@@ -51,13 +51,20 @@ pub fn file() -> Result<String, InstallRenderError> {
     for family in steersman_api::crds::FAMILIES {
         parts.push(crds::file(family)?);
     }
-    parts.push(network_policy::file()?);
-    parts.push(yaml::<Service>(service())?);
-    parts.push(yaml::<PodDisruptionBudget>(disruption_budget())?);
-    parts.push(yaml::<Deployment>(deployment())?);
+    parts.extend(workload()?);
     parts.push(admission::file()?);
     let documents: Vec<String> = parts.iter().map(|part| without_comments(part)).collect();
     Ok(HEADER.replace("VERSION", env!("CARGO_PKG_VERSION")) + &documents.join("---\n"))
+}
+
+/// The documents of the Deployment and of the objects around it, without roles, CRDs and webhook configurations.
+pub fn workload() -> Result<Vec<String>, InstallRenderError> {
+    Ok(vec![
+        without_comments(&network_policy::file()?),
+        yaml::<Service>(service())?,
+        yaml::<PodDisruptionBudget>(disruption_budget())?,
+        yaml::<Deployment>(deployment())?,
+    ])
 }
 
 /// The manifest as YAML. The type checks the names of its fields.

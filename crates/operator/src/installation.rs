@@ -1,6 +1,9 @@
-//! The namespace, names and image under which the operator is installed.
+//! The namespace, names and image under which the operator is installed, and its access to Secrets.
 
 use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use steersman_runtime::rbac::Rule;
 
 /// Namespace of the shipped manifests.
 pub const NAMESPACE: &str = "steersman-system";
@@ -18,6 +21,39 @@ pub const WEBHOOK_PORT: u16 = 9443;
 pub const HEALTH_PORT: u16 = 8081;
 pub const METRICS_PORT: u16 = 8080;
 
+/// What the operator may do with Secrets of users' namespaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum SecretAccess {
+    /// Nothing: references to Secrets are not checked, and images that need credentials have no labels
+    None,
+    /// Read the Secrets that objects name. A missing one is read again every 15 s
+    #[default]
+    Get,
+    /// Watch the metadata of all Secrets as well, so that a change has effect at once. RBAC permits this only together with
+    /// their values
+    Watch,
+}
+
+impl SecretAccess {
+    /// The value of the flag `--secrets`.
+    pub fn flag_value(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Get => "get",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// Rules about Secrets of users' namespaces.
+#[derive(Clone, Debug, Default)]
+pub struct SecretRules {
+    /// Needed for [`SecretAccess::Get`] and [`SecretAccess::Watch`].
+    pub get: Vec<Rule>,
+    /// Needed in addition for [`SecretAccess::Watch`].
+    pub watch: Vec<Rule>,
+}
+
 /// Facts about the running operator that all controllers use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
@@ -26,11 +62,17 @@ pub struct Installation {
     pub operator_image: Option<String>,
     /// Namespace of ConfigMaps with settings for all objects. None: the operator's own.
     pub config_namespace: Option<String>,
+    pub secrets: SecretAccess,
 }
 
 impl Default for Installation {
     fn default() -> Self {
-        Self { namespace: NAMESPACE.to_owned(), operator_image: None, config_namespace: None }
+        Self {
+            namespace: NAMESPACE.to_owned(),
+            operator_image: None,
+            config_namespace: None,
+            secrets: SecretAccess::default(),
+        }
     }
 }
 

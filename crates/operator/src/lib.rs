@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod args;
 pub mod certs;
+pub mod chart;
 pub mod cli;
 pub mod controllers;
 pub mod crds;

@@ -12,7 +12,7 @@ use steersman::crds::{self, TargetFlags};
 use steersman::offline::{self, CommandOutput};
 use steersman::relay::decide::Ending;
 use steersman::settings::Settings;
-use steersman::{init, overrides, preflight, rbac, relay};
+use steersman::{init, overrides, preflight, relay};
 use steersman_api::crds::Options;
 use steersman_runtime::client;
 use tokio::runtime::Builder;
@@ -53,7 +53,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 ManifestFormat::Json => print(&admission::json(&args.families, &flags, args.failure_policy)?),
             }
         }
-        Command::Rbac => print(&rbac::manifests()?),
+        Command::Rbac(args) => print(&args.manifests()?),
         Command::Convert(args) => print_result(&offline::convert(&args)?),
         Command::Validate(args) => print_result(&offline::validate(&args)?),
         Command::Render(args) => print_result(&offline::render(&args)?),
@@ -146,7 +146,7 @@ fn limit_malloc_arenas() {
 fn limit_malloc_arenas() {}
 
 async fn print_preflight(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
-    let report = preflight::run(&args.cluster, rbac::all_rights()).await?;
+    let report = preflight::run(&args.cluster, args.rbac.rights()).await?;
     match args.output {
         Output::Text => print(&format!("{}\n", report.lines.join("\n")))?,
         Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,

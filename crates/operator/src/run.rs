@@ -144,7 +144,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
             fleet: variant::observe::Options::of_process(settings.prometheus_allow_http, inside.clone()),
             fleet_debounce: settings.fleet_debounce(),
         };
-        act(controllers.clone(), context, stop)
+        act(controllers.clone(), context, settings.migrated(), stop)
     };
     let outcome = tokio::select! {
         led = lead(&mut election, &lease, &metrics, &stop, |fence, stop| {
@@ -235,13 +235,11 @@ async fn lead<A: Future<Output = ()>>(
     if stop.is_cancelled() { Ok(()) } else { Err(RunError::LeaseThreadEnded) }
 }
 
-/// Runs the controllers and the migration of stored versions, until `stop`.
-async fn act(families: Vec<Family>, context: OperatorContext, stop: CancellationToken) {
+/// Runs the controllers, and the migration of stored versions of the families `migrated`, until `stop`.
+async fn act(families: Vec<Family>, context: OperatorContext, migrated: Vec<Family>, stop: CancellationToken) {
     let running = families.into_iter().map(|family| controllers::run(family, context.clone(), stop.clone()));
-    tokio::join!(
-        futures::future::join_all(running),
-        crds::migrate::keep(context.controller.server.clone(), stop.clone())
-    );
+    let migration = crds::migrate::keep(context.controller.server.clone(), &migrated, stop.clone());
+    tokio::join!(futures::future::join_all(running), migration);
     stop.cancelled().await;
 }
 

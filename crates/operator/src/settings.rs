@@ -19,7 +19,7 @@ use steersman_runtime::store::Scope;
 
 use crate::args::{ClusterArgs, LogLevel};
 use crate::dynamo::RequestOptions;
-use crate::installation::{self, Installation};
+use crate::installation::{self, Installation, SecretAccess};
 use crate::variant::DebounceConfig;
 use crate::webhooks::endpoint;
 use crate::{controllers, crds};
@@ -57,6 +57,9 @@ pub struct Settings {
     /// Reconcile only objects of this namespace; default, or if empty: those of all namespaces
     #[arg(long, env = "WATCH_NAMESPACE", hide_env_values = true, value_name = "NAME")]
     watch_namespace: Option<String>,
+    /// What the operator may do with Secrets of users' namespaces; `steersman rbac --secrets` prints the role for the same value
+    #[arg(long, value_enum, value_name = "ACCESS", default_value_t = SecretAccess::default())]
+    secrets: SecretAccess,
     /// Gateway for all requests to servers inside the cluster, which routes them by their Host header; for operators outside
     /// the cluster network
     #[arg(long, hide = true, alias = "reach-through", value_name = "HOST:PORT", value_parser = host_and_port)]
@@ -173,6 +176,16 @@ impl Settings {
         self.watch_namespace.clone().filter(|name| !name.is_empty()).map_or(Scope::Cluster, Scope::Namespace)
     }
 
+    /// The families whose objects this operator migrates to their storage version: of all that it converts, otherwise of those
+    /// that it reconciles in the whole cluster. In a single namespace, it leaves them to the operator that converts them.
+    pub fn migrated(&self) -> Vec<Family> {
+        match (self.webhooks.serve, self.scope()) {
+            (Switch::On, _) => Family::ALL.to_vec(),
+            (Switch::Off, Scope::Cluster) => self.controllers(),
+            (Switch::Off, Scope::Namespace(_)) => Vec::new(),
+        }
+    }
+
     pub fn fleet_debounce(&self) -> DebounceConfig {
         let usual = DebounceConfig::default();
         DebounceConfig {
@@ -191,6 +204,7 @@ impl Settings {
             // Manifests set the variable to the empty string if the image is not known.
             operator_image: self.operator_image.clone().filter(|image| !image.is_empty()),
             config_namespace: self.config_namespace.clone(),
+            secrets: self.secrets,
         }
     }
 
@@ -208,7 +222,8 @@ impl Settings {
     }
 }
 
-fn controller(given: &str) -> Result<Family, String> {
+/// Parses the name of a controller that this version has.
+pub fn controller(given: &str) -> Result<Family, String> {
     let family: Family = given.trim().parse().map_err(|error: steersman_api::UnknownFamily| error.to_string())?;
     if controllers::AVAILABLE.contains(&family) {
         return Ok(family);
@@ -263,14 +278,14 @@ mod tests {
     fn flags_become_controller_options() {
         let settings = |flags: &[&str]| SettingsLine::parse_from([&["run"], flags].concat()).settings;
         let installation = |flags: &[&str]| settings(flags).installation();
-        let flags =
-            "--namespace own --operator-image steersman:1 --config-namespace there --dgdr-default-image planner:1";
+        let flags = "--namespace own --operator-image steersman:1 --config-namespace there --secrets watch --dgdr-default-image planner:1";
         let flags: Vec<_> = flags.split(' ').collect();
         let given = installation(&flags);
         let expected = Installation {
             namespace: "own".to_owned(),
             operator_image: Some("steersman:1".to_owned()),
             config_namespace: Some("there".to_owned()),
+            secrets: SecretAccess::Watch,
         };
         assert_eq!(given, expected);
         let requests = RequestOptions { default_image: Some("planner:1".to_owned()), ..settings(&[]).requests() };
@@ -278,6 +293,7 @@ mod tests {
         assert_eq!(installation(&["--operator-image", ""]).operator_image, None, "an empty image is none");
         assert_eq!(given.config_namespace(), "there");
         assert_eq!(installation(&["--namespace", "own"]).config_namespace(), "own");
+        assert_eq!(installation(&[]).secrets, SecretAccess::Get, "no watch by default");
     }
 
     #[test]

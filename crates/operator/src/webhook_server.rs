@@ -74,7 +74,7 @@ pub fn start(
     if args.serve == Switch::Off {
         return Ok((Listener { serving: None, client_ca: None, leaving }, CertificateSource::Off));
     }
-    let served = Arc::new(ServedCertificate::default());
+    let served = Arc::new(ServedCertificate::new(metrics.clone()));
     let client_ca = args.client_ca.as_deref().map(ClientCa::load).transpose()?.map(Arc::new);
     let of_clients = match client_ca {
         Some(_) => ClientCertificates::Requested,
@@ -110,7 +110,8 @@ fn handlers(settings: &Settings, lookups: &Server) -> Handlers {
     let validator = |family: Family| match family {
         Family::Dgdr if running.contains(&family) => dynamo::validator(admission_settings(settings)),
         Family::Llsd if running.contains(&family) => {
-            llamastack::validator(lookups.clone(), settings.webhooks.missing_references.into())
+            let missing = settings.webhooks.missing_references.into();
+            llamastack::validator(lookups.clone(), missing, settings.installation().secrets)
         }
         _ => unchecked(family),
     };

@@ -70,9 +70,24 @@ pub static REGISTRY: GoModule = GoModule {
     build_tags: "",
 };
 
+/// The program with which users install the chart.
+pub static HELM: GoModule = GoModule {
+    title: "helm",
+    folder: "cluster/helm",
+    programs: &[("helm", "helm")],
+    cgo: false,
+    first_build_bytes: 2 << 30,
+    cache_folder: "helm",
+    go_mod: include_str!("../../../cluster/helm/go.mod"),
+    go_sum: include_str!("../../../cluster/helm/go.sum"),
+    sources: &[],
+    packages: &["tool"],
+    build_tags: "",
+};
+
 /// All modules, for tests that hold for each.
 #[cfg(test)]
-static MODULES: [&GoModule; 2] = [&CLUSTER, &REGISTRY];
+static MODULES: [&GoModule; 3] = [&CLUSTER, &REGISTRY, &HELM];
 
 /// The built programs of a module.
 #[derive(Clone, Debug)]
@@ -194,12 +209,11 @@ mod tests {
     #[test]
     fn programs_match_tool_lines() {
         for module in MODULES.into_iter().filter(|module| module.packages == ["tool"]) {
-            let mut tools: Vec<_> = module
-                .go_mod
-                .lines()
-                .skip_while(|line| *line != "tool (")
-                .skip(1)
-                .take_while(|line| *line != ")")
+            let single =
+                module.go_mod.lines().filter_map(|line| line.strip_prefix("tool ")).filter(|line| *line != "(");
+            let block = module.go_mod.lines().skip_while(|line| *line != "tool (").skip(1);
+            let mut tools: Vec<_> = single
+                .chain(block.take_while(|line| *line != ")"))
                 .map(|line| line.trim().trim_end_matches("/v3").rsplit('/').next().unwrap())
                 .collect();
             tools.sort_unstable();

@@ -30,10 +30,15 @@ impl OperatorAccount {
     pub async fn install(cluster: &Cluster) -> Result<Self> {
         let manifests =
             fs::read_to_string(SHIPPED_MANIFESTS).with_context(|| format!("cannot read {SHIPPED_MANIFESTS}"))?;
-        let applied = apply::apply_manifests(&cluster.admin().await?, None, &manifests).await?;
+        Self::install_with(cluster, &manifests).await
+    }
+
+    /// Creates the account with other roles than the shipped ones, as `steersman rbac` prints them for other flags.
+    pub async fn install_with(cluster: &Cluster, manifests: &str) -> Result<Self> {
+        let applied = apply::apply_manifests(&cluster.admin().await?, None, manifests).await?;
         let is_account = |kind: &str| kind == "ServiceAccount";
         let account = applied.iter().find(|object| object.types.as_ref().is_some_and(|types| is_account(&types.kind)));
-        let account = account.with_context(|| format!("{SHIPPED_MANIFESTS} has no ServiceAccount"))?;
+        let account = account.context("the manifests have no ServiceAccount")?;
         let (namespace, name) = (account.namespace().unwrap_or_default(), account.name_any());
         let client = cluster.service_account(&namespace, &name).await?;
         // All rules of a role become effective together, so checking one is enough.

@@ -47,6 +47,7 @@ pub const STEPS: [TestStep; 14] = [
     TestStep::new("llamastack-real", "generated configurations, checked by the real Llama Stack", llamastack_real),
     TestStep::on_cluster("cluster", "the local cluster itself", |session| session.run_suite("cluster", &[])),
     TestStep::on_cluster("operator", "the operator on the local cluster", |session| {
+        go_programs::helm()?;
         session.run_suite("operator", MANY_THREADS)
     }),
     TestStep::concurrent("llamastack", "user scenarios of LlamaStackDistributions", |session| {

@@ -186,7 +186,7 @@ pub fn file() -> Result<String, WebhookRenderError> {
     Ok(format!("{HEADER}{}", yaml(&[], &TargetFlags::default(), FailurePolicy::default())?))
 }
 
-fn manifests(families: &[Family], flags: &TargetFlags, policy: FailurePolicy) -> Vec<Value> {
+pub fn manifests(families: &[Family], flags: &TargetFlags, policy: FailurePolicy) -> Vec<Value> {
     wanted(families).map(|one| one.manifest(&one.client(flags.or_default()), policy)).collect()
 }
 

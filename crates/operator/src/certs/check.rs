@@ -51,6 +51,12 @@ pub fn verify(certificate: &str, cas: &[String], names: &[String], at: Timestamp
     Ok(())
 }
 
+/// The end of the validity of a certificate, in seconds since 1970. None: it cannot be parsed.
+pub fn expiry(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let read = read.map_err(|_| "the certificate is not PEM")?;

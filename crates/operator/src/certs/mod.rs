@@ -27,7 +27,6 @@ use steersman_runtime::rbac::Rule;
 use steersman_runtime::serve::health::Readiness;
 use tokio::sync::watch;
 
-use crate::webhooks::admission::Route;
 use crate::webhooks::endpoint::Reach;
 use crate::{admission, installation};
 use bundles::BundleTarget;
@@ -50,27 +49,21 @@ const MAX_ATTEMPTS: usize = 5;
 
 /// Rules of the bundles, for the whole cluster.
 pub fn rules() -> Vec<Rule> {
-    let bundle = |group, resource, names, why| Rule {
-        group,
-        resource,
-        names,
-        verbs: &["get", "list", "watch", "patch"],
-        namespaced: false,
-        why,
-    };
+    // The CRDs of all families: a CRD whose controller is off still names this webhook, and needs the bundle after a rotation.
     let crds = Family::ALL.map(Family::crd_name).to_vec();
     let conversion = "set the CA bundle of its conversion webhook in CRDs that name it";
-    let group = "admissionregistration.k8s.io";
-    let admission = "set the CA bundle of its admission webhook in configurations that name it";
-    vec![
-        bundle("apiextensions.k8s.io", "customresourcedefinitions", crds, conversion),
-        bundle(group, "validatingwebhookconfigurations", configurations(Route::Validate), admission),
-        bundle(group, "mutatingwebhookconfigurations", configurations(Route::Mutate), admission),
-    ]
+    vec![bundle_rule("apiextensions.k8s.io", "customresourcedefinitions", crds, conversion)]
 }
 
-fn configurations(route: Route) -> Vec<&'static str> {
-    admission::ALL.into_iter().filter(|of| of.route == route).map(admission::WebhookConfiguration::name).collect()
+/// The access to the webhook configurations of a family.
+pub fn admission_rules(family: Family) -> Vec<Rule> {
+    let why = "set the CA bundle of its admission webhook in configurations that name it";
+    let of_family = admission::ALL.into_iter().filter(|of| of.family == family);
+    of_family.map(|of| bundle_rule("admissionregistration.k8s.io", of.plural(), vec![of.name()], why)).collect()
+}
+
+fn bundle_rule(group: &'static str, resource: &'static str, names: Vec<&'static str>, why: &'static str) -> Rule {
+    Rule { group, resource, names, verbs: &["get", "list", "watch", "patch"], namespaced: false, why }
 }
 
 /// Rules of the Secret, for the operator's own namespace.

@@ -4,15 +4,26 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use steersman_runtime::telemetry::metrics::Metrics;
+
+use crate::certs::check;
 
 /// Handshakes fail until the first certificate is set. A new certificate leaves open connections alone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ServedCertificate {
     current: RwLock<Option<Arc<CertifiedKey>>>,
+    metrics: Arc<Metrics>,
 }
 
 impl ServedCertificate {
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { current: RwLock::default(), metrics }
+    }
+
     pub fn set(&self, key: CertifiedKey) {
+        if let Some(expiry) = key.cert.first().and_then(|leaf| check::expiry(leaf)) {
+            self.metrics.certificate_expires(expiry);
+        }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(key));
     }
 }

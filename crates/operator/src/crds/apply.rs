@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
 use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::rbac::Rule;
 use tokio::time;
 
 use crate::crds::live::{self, LiveCrd};
@@ -24,6 +25,28 @@ const MAX_ATTEMPTS: usize = 5;
 
 /// Poll interval, short because the API server establishes a CRD quickly.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The access that the command needs for a family, for the chart's hook.
+pub fn rules(family: Family) -> Vec<Rule> {
+    let crd = |names, verbs, why| Rule {
+        group: "apiextensions.k8s.io",
+        resource: "customresourcedefinitions",
+        names,
+        verbs,
+        namespaced: false,
+        why,
+    };
+    let mut rules = vec![
+        // RBAC cannot limit `create` to a name: authorization does not see the name of a new object.
+        crd(vec![], &["create"], "install the CRDs"),
+        crd(vec![family.crd_name()], &["get", "patch"], "update the CRDs"),
+    ];
+    if family == Family::Va {
+        let why = "report objects of the first VariantAutoscaling operator";
+        rules.push(Rule::namespaced(family.group(), family.plural(), &["list"], why));
+    }
+    rules
+}
 
 /// Applies the CRDs of `families` (an empty list means all), then waits at most `wait` until they are established. `say` gets
 /// the line about each as soon as it is applied.

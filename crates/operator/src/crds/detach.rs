@@ -7,9 +7,10 @@ use kube::api::{Api, DynamicObject, PartialObjectMeta, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::rbac::Rule;
 
 use crate::crds::live::{self, LiveCrd};
-use crate::crds::migrate::{Migration, migrate};
+use crate::crds::migrate::{self, Migration, migrate};
 use crate::crds::objects::{Pages, resource};
 use crate::crds::target::{self, TargetFlags};
 use crate::crds::{CrdsError, MANAGER, WEBHOOK_SERVICE, wanted};
@@ -22,6 +23,33 @@ const MAX_ATTEMPTS: usize = 5;
 /// Finalizer that NVIDIA's operator sets on every request. Only an operator removes it: without one the object could never
 /// be deleted. NVIDIA's operator sets it again if it runs.
 const FINALIZER: &str = "nvidia.com/finalizer";
+
+/// Group of the objects that may have the finalizer.
+const FINALIZER_GROUP: &str = "nvidia.com";
+
+/// The access that the command needs for a family, for the chart's hook.
+pub fn rules(family: Family) -> Vec<Rule> {
+    let crd = |resource, verbs, why| Rule {
+        group: "apiextensions.k8s.io",
+        resource,
+        names: vec![family.crd_name()],
+        verbs,
+        namespaced: false,
+        why,
+    };
+    let object = |resource, verbs, why| Rule::namespaced(family.group(), resource, verbs, why);
+    let store = "store all objects in the storage version";
+    let mut rules = vec![
+        crd("customresourcedefinitions", &["get", "patch"], "detach the CRDs from the conversion webhook"),
+        crd("customresourcedefinitions/status", &["patch"], "remove older versions from status.storedVersions"),
+        object(family.plural(), &["get", "list"], store),
+        object(migrate::status(family), &["patch"], store),
+    ];
+    if family.group() == FINALIZER_GROUP {
+        rules.push(object(family.plural(), &["patch"], "remove the finalizer of NVIDIA's operator"));
+    }
+    rules
+}
 
 /// Detaches the CRDs of `families`; an empty list means all. The converter named in `flags` counts as ours.
 pub async fn detach(
@@ -103,7 +131,7 @@ async fn migrate_all(server: &Server, family: Family) -> Result<Option<String>, 
 
 /// Removes the finalizer that no other program would remove, and returns from how many objects.
 async fn release(server: &Server, family: Family) -> Result<usize, CrdsError> {
-    if family.group() != "nvidia.com" {
+    if family.group() != FINALIZER_GROUP {
         return Ok(0);
     }
     let mut released = 0;

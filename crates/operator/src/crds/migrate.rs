@@ -95,28 +95,31 @@ pub enum MigrateError {
     Shrink { crd: &'static str, storage: String, cause: CallError },
 }
 
-pub fn rules() -> Vec<Rule> {
-    let names: Vec<&'static str> = versioned().map(Family::crd_name).collect();
-    let crd = |resource, names, verbs, why| Rule {
+/// The access to the objects of a family, which has none if they cannot be stored in another version.
+pub fn rules(family: Family) -> Vec<Rule> {
+    if !is_versioned(family) {
+        return Vec::new();
+    }
+    let crd = |resource, verbs, why| Rule {
         group: "apiextensions.k8s.io",
         resource,
-        names,
+        names: vec![family.crd_name()],
         verbs,
         namespaced: false,
         why,
     };
-    let why = "rewrite objects that are stored in an older version";
-    let patched = versioned().map(|family| Rule::namespaced(family.group(), status(family), &["patch"], why));
-    let why = "find the objects that may be stored in an older version";
-    let listed = versioned().map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], why));
-    let why = "detect that objects may be stored in an older version";
-    let watched = crd("customresourcedefinitions", names.clone(), &["get", "list", "watch"][..], why);
-    let why = "remove older versions from status.storedVersions after the migration";
-    let updated = crd("customresourcedefinitions/status", names, &["patch"][..], why);
-    [watched, updated].into_iter().chain(listed).chain(patched).collect()
+    let object = |resource, verbs, why| Rule::namespaced(family.group(), resource, verbs, why);
+    let detect = "detect that objects may be stored in an older version";
+    let shrink = "remove older versions from status.storedVersions after the migration";
+    vec![
+        crd("customresourcedefinitions", &["get", "list", "watch"], detect),
+        crd("customresourcedefinitions/status", &["patch"], shrink),
+        object(family.plural(), &["list"], "find the objects that may be stored in an older version"),
+        object(status(family), &["patch"], "rewrite objects that are stored in an older version"),
+    ]
 }
 
-fn status(family: Family) -> &'static str {
+pub(super) fn status(family: Family) -> &'static str {
     match family {
         Family::Dgdr => "dynamographdeploymentrequests/status",
         Family::Dgd => "dynamographdeployments/status",
@@ -125,14 +128,15 @@ fn status(family: Family) -> &'static str {
     }
 }
 
-/// Families whose objects can be stored in more than one version.
-fn versioned() -> impl Iterator<Item = Family> {
-    crds::FAMILIES.into_iter().filter(|family| family.served_versions().len() > 1)
+/// Whether objects of the family can be stored in more than one version.
+fn is_versioned(family: Family) -> bool {
+    family.served_versions().len() > 1
 }
 
-/// Migrates the objects of all families whenever necessary, until `stop`.
-pub async fn keep(server: Server, stop: CancellationToken) {
-    let all = join_all(versioned().map(|family| keep_one(&server, family)));
+/// Migrates the objects of the families whenever necessary, until `stop`.
+pub async fn keep(server: Server, families: &[Family], stop: CancellationToken) {
+    let versioned = crds::FAMILIES.into_iter().filter(|family| is_versioned(*family) && families.contains(family));
+    let all = join_all(versioned.map(|family| keep_one(&server, family)));
     tokio::select! { () = stop.cancelled() => {}, _ = all => {} }
 }
 

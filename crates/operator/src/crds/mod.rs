@@ -1,7 +1,7 @@
 //! The CRDs: printed, applied, detached, and their objects migrated to the storage version.
 
-mod apply;
-mod detach;
+pub mod apply;
+pub mod detach;
 pub(crate) mod error;
 pub(crate) mod live;
 pub mod migrate;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use steersman_api::Family as Api;
 use steersman_plan::dynamo::phase::PhaseStep;
 use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
-use steersman_plan::dynamo::{self as family, Plan, Settings, Snapshot};
+use steersman_plan::dynamo::{self as family, Plan, Settings, Snapshot, names};
 use steersman_reconcile::{Event, NamespacedName, Outcome, Requeue};
 use steersman_runtime::client::CallError;
 use steersman_runtime::controller::{
@@ -26,21 +26,18 @@ use tokio_util::sync::CancellationToken;
 use crate::dynamo::metrics::{ReconcileResult, RequestMetrics};
 use crate::dynamo::observe::hardware::{self, Endpoint, ExporterSource, NAMESPACES, Sources};
 use crate::dynamo::observe::{self as observed, RequestWatches};
-use crate::installation::Installation;
+use crate::installation::{Installation, SecretRules};
 use crate::relay::{PROFILING_ROLE, THOROUGH_ROLE};
 use crate::resource::custom_resource;
 
 pub fn rules() -> Vec<Rule> {
     let rule = Rule::namespaced;
     let run = "run the profiling Jobs of DynamoGraphDeploymentRequests and read their results";
-    let account = "create the ServiceAccount of profiling Jobs and bind it to its ClusterRole";
     let graph = "create the generated DynamoGraphDeployments and follow their state";
     let note = "write discovered GPUs and generated graphs to DynamoGraphDeploymentRequests";
     let pods = "report why pods do not start, and find DCGM exporters";
     let claims = "check whether the PersistentVolumeClaims of DynamoGraphDeploymentRequests exist";
-    let token = "check whether the Secret with the download token exists; metadata is watched, and no value is kept";
     let owner = "set DynamoGraphDeployments as owners of the ConfigMaps that are generated with them";
-    let applied = &["get", "list", "watch", "create", "patch"];
     let replaced = &["get", "list", "watch", "create", "patch", "delete"];
     let (requests, graphs) = (Api::Dgdr, Api::Dgd);
     let own = custom_resource(requests)
@@ -51,22 +48,51 @@ pub fn rules() -> Vec<Rule> {
         rule("", "configmaps", replaced, run),
         rule("", "pods", &["list", "watch"], pods),
         rule("", "persistentvolumeclaims", &["get"], claims),
-        rule("", "secrets", &["get", "list", "watch"], token),
-        rule("", "serviceaccounts", applied, account),
-        rule("rbac.authorization.k8s.io", "rolebindings", replaced, account),
         rule(graphs.group(), graphs.plural(), &["get", "list", "watch", "create"], graph),
         // Clusters with OwnerReferencesPermissionEnforcement, such as OpenShift, require this for `blockOwnerDeletion`.
         rule(graphs.group(), "dynamographdeployments/finalizers", &["update"], owner),
     ];
+    [own, others.to_vec(), hardware::rules()].concat()
+}
+
+/// The access with which Steersman gives profiling Jobs their account. Not needed if an administrator creates the account.
+pub fn account_rules() -> Vec<Rule> {
+    let why = "create the ServiceAccount of profiling Jobs and bind it to its ClusterRole";
     let role = Rule {
         group: "rbac.authorization.k8s.io",
         resource: "clusterroles",
         names: vec![PROFILING_ROLE, THOROUGH_ROLE],
         verbs: &["get", "bind"],
         namespaced: false,
-        why: account,
+        why,
     };
-    [own, others.to_vec(), vec![role], hardware::rules()].concat()
+    let bindings = &["get", "list", "watch", "create", "patch", "delete"];
+    vec![
+        Rule::namespaced("", "serviceaccounts", &["get", "list", "watch", "create", "patch"], why),
+        Rule::namespaced("rbac.authorization.k8s.io", "rolebindings", bindings, why),
+        role,
+    ]
+}
+
+/// The access to the Secret with the download token, the only one that is read.
+pub fn secret_rules() -> SecretRules {
+    SecretRules {
+        get: vec![Rule {
+            names: vec![names::TOKEN_SECRET],
+            ..Rule::namespaced(
+                "",
+                "secrets",
+                &["get"],
+                "check whether the Secret with the download token exists; no value is kept",
+            )
+        }],
+        watch: vec![Rule::namespaced(
+            "",
+            "secrets",
+            &["list", "watch"],
+            "notice at once that the Secret with the download token exists; only metadata is watched",
+        )],
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +168,7 @@ impl Dynamo {
             ..Settings::default()
         };
         let sources = Sources { exporters, by_labels: options.by_labels };
-        Self { settings, watches: Arc::new(RequestWatches::new(sources)), metrics: None }
+        Self { settings, watches: Arc::new(RequestWatches::new(sources, installation.secrets)), metrics: None }
     }
 }
 

@@ -4,4 +4,4 @@ mod controller;
 pub mod metrics;
 pub mod observe;
 
-pub use controller::{Dynamo, RequestOptions, rules};
+pub use controller::{Dynamo, RequestOptions, account_rules, rules, secret_rules};

@@ -14,7 +14,7 @@ use steersman_runtime::store::Scope;
 use steersman_runtime::store::cache::Watched;
 use tokio_util::sync::CancellationToken;
 
-use crate::installation::Installation;
+use crate::installation::{Installation, SecretAccess, SecretRules};
 use crate::llamastack::observe::server::Servers;
 use crate::llamastack::observe::{self, SharedWatches, references};
 use crate::llamastack::oci::{self, Bases};
@@ -46,8 +46,14 @@ pub fn rules() -> Vec<Rule> {
     ];
     let own = custom_resource(Api::Llsd)
         .controller_rules("llamastackdistributions/status", "llamastackdistributions/finalizers");
-    let watches = [references::rules(), observe::route_rules(), oci::rules()].concat();
+    let watches = [observe::route_rules(), oci::rules()].concat();
     [own, children.to_vec(), facts.to_vec(), watches].concat()
+}
+
+pub fn secret_rules() -> SecretRules {
+    let SecretRules { mut get, watch } = references::secret_rules();
+    get.extend(oci::secret_rules());
+    SecretRules { get, watch }
 }
 
 #[derive(Clone)]
@@ -64,6 +70,7 @@ impl LlamaStack {
             distributions: family::config::base::images(),
             operator_image: installation.operator_image.clone(),
             operator_namespace: Some(installation.namespace.clone()),
+            ignores_secrets: installation.secrets == SecretAccess::None,
             ..Settings::default()
         };
         Self { settings, watches: Arc::new(SharedWatches::new(installation)) }

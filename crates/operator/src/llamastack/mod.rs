@@ -4,5 +4,5 @@ mod controller;
 pub mod observe;
 pub mod oci;
 
-pub use controller::{LlamaStack, rules};
+pub use controller::{LlamaStack, rules, secret_rules};
 pub use observe::operator_config::own_rules;

@@ -7,7 +7,7 @@ use steersman_runtime::client::{self, CallError, ConnectError};
 
 use crate::args::ClusterArgs;
 
-pub use observe::{observe, rules};
+pub use observe::{lease_rules, observe, rules};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {

@@ -27,26 +27,29 @@ use steersman_runtime::rbac::Rule;
 /// Access reviews in progress at a time, few enough for a busy server.
 const CONCURRENCY: usize = 8;
 
-pub fn rules() -> Vec<Rule> {
-    let crds = Rule {
+/// The access to the objects of a family.
+pub fn rules(family: Family) -> Vec<Rule> {
+    let crd = Rule {
         group: "apiextensions.k8s.io",
         resource: "customresourcedefinitions",
-        names: Family::ALL.map(Family::crd_name).to_vec(),
+        names: vec![family.crd_name()],
         verbs: &["get"],
         namespaced: false,
         why: "read which versions of its APIs the cluster serves, and which webhook converts them",
     };
-    let objects = Family::ALL
-        .map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], "count existing objects"));
-    let leases = Rule {
+    vec![crd, Rule::namespaced(family.group(), family.plural(), &["list"], "count existing objects")]
+}
+
+/// The access to the Leases of earlier operators.
+pub fn lease_rules() -> Vec<Rule> {
+    vec![Rule {
         group: "coordination.k8s.io",
         resource: "leases",
         names: LEGACY_LEASES.map(|lease| lease.name).to_vec(),
         verbs: &["list"],
         namespaced: true,
         why: "detect an earlier operator that acts on the same objects",
-    };
-    std::iter::once(crds).chain(objects).chain([leases]).collect()
+    }]
 }
 
 /// Fails only if the server does not answer the first request; later failures become part of the result.

@@ -7,3 +7,4 @@ pub mod prometheus;
 mod turns;
 
 pub use controller::{DebounceConfig, FleetContext, FleetController, FleetOutcome, rules, run};
+pub use observe::settings_rules;

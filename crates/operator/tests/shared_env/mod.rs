@@ -11,6 +11,8 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::json;
 use steersman::admission;
+use steersman::installation::SecretAccess;
+use steersman::rbac::RbacArgs;
 use steersman_api::Family;
 use steersman_testkit::operator::LONG_LEASE_ARGS;
 use steersman_testkit::{
@@ -61,10 +63,12 @@ pub async fn start(family: Family, fleet: Vec<NodePool>) -> Result<Option<TestEn
 }
 
 async fn start_operator(cluster: &Cluster, family: Family, folder: &Path) -> Result<Operator> {
-    let account = OperatorAccount::install(cluster).await?;
+    // Scenarios expect that a new or changed Secret has effect at once; `suite/references` tests the default.
+    let roles = RbacArgs { secrets: SecretAccess::Watch, ..RbacArgs::default() };
+    let account = OperatorAccount::install_with(cluster, &roles.manifests()?).await?;
     let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
     let launch = OperatorCommand::new(program, &account.kubeconfig, IDENTITY).args(&LONG_LEASE_ARGS);
-    let launch = launch.args(&["--operator-image", OPERATOR_IMAGE]);
+    let launch = launch.args(&["--operator-image", OPERATOR_IMAGE, "--secrets", "watch"]);
     let families = [family.short_name()];
     let has_admission = admission::FAMILIES.contains(&family);
     let webhooks = WebhookFamilies { crds: &families, admission: has_admission.then_some(&families) };

@@ -3,7 +3,7 @@
 
 mod clock;
 mod files;
-mod forward;
+pub mod forward;
 mod load;
 mod rotation;
 mod secret;

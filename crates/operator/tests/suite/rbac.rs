@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use steersman::certs::SECRET;
-use steersman::installation::{NAME, NAMESPACE};
-use steersman::rbac::{self, manifests, own_rules, rules};
+use steersman::installation::{NAME, NAMESPACE, SecretAccess};
+use steersman::rbac::{self, RbacArgs, manifests, own_rules, rules};
 use steersman::relay::{self, PROFILING_ROLE};
+use steersman::settings::Switch;
+use steersman_api::Family;
 
 fn documents() -> Vec<String> {
     manifests().unwrap().split("---\n").map(str::to_owned).collect()
@@ -156,6 +158,45 @@ fn cluster_role_grants_only_listed_writes() {
 }
 
 #[test]
+fn access_to_secrets_follows_the_flag() {
+    let verbs = |secrets| -> BTreeSet<&str> {
+        let args = RbacArgs { secrets, ..RbacArgs::default() };
+        args.rules()
+            .into_iter()
+            .filter(|rule| rule.resource == "secrets")
+            .flat_map(|rule| rule.verbs)
+            .copied()
+            .collect()
+    };
+    assert_eq!(verbs(SecretAccess::None), BTreeSet::new());
+    assert_eq!(verbs(SecretAccess::Get), BTreeSet::from(["get"]));
+    assert_eq!(verbs(SecretAccess::Watch), BTreeSet::from(["get", "list", "watch"]));
+}
+
+#[test]
+fn controllers_get_no_rules_of_others() {
+    let groups = |families: &[Family]| -> BTreeSet<&str> {
+        let args = RbacArgs { controllers: families.to_vec(), webhooks: Switch::Off, ..RbacArgs::default() };
+        let kinds = ["llamastack.io", "llmd.ai", "nvidia.com"];
+        args.rules().iter().map(|rule| rule.group).filter(|group| kinds.contains(group)).collect()
+    };
+    assert_eq!(groups(&[Family::Llsd]), BTreeSet::from(["llamastack.io"]));
+    assert_eq!(groups(&[Family::Va]), BTreeSet::from(["llmd.ai"]));
+    assert_eq!(groups(&[Family::Dgdr]), BTreeSet::from(["nvidia.com"]));
+}
+
+/// RBAC ignores rules about objects without a namespace in a Role, so that a Role with one would look larger than it is.
+#[test]
+fn namespaced_roles_have_no_cluster_wide_rules() {
+    let args = RbacArgs { watch_namespace: Some("team-a".to_owned()), webhooks: Switch::Off, ..RbacArgs::default() };
+    let text = args.manifests().unwrap();
+    assert!(text.starts_with("# Printed by `steersman rbac`, for an operator with these flags:\n#   steersman run --watch-namespace=team-a"), "{text}");
+    assert!(!text.contains("kind: ClusterRole\n") && !text.contains("resources:\n  - nodes\n"), "{text}");
+    let with_cluster_role = RbacArgs { cluster_role: true, ..args }.manifests().unwrap();
+    assert!(with_cluster_role.contains("kind: ClusterRole\n") && with_cluster_role.contains("- nodes\n"));
+}
+
+#[test]
 fn roles_contain_no_wildcards() {
     for rule in role().rules.unwrap().into_iter().chain(namespace_role().rules.unwrap()) {
         let words = rule.api_groups.iter().chain(&rule.resources).flatten().chain(&rule.verbs);
@@ -163,14 +204,14 @@ fn roles_contain_no_wildcards() {
     }
 }
 
-/// Admission checks whether a Secret exists, and the controller watches the metadata of referenced Secrets. RBAC has no
-/// smaller rights than `get`, `list` and `watch` for that. No Secret but the webhook certificate may be written.
+/// `list` and `watch` would give the values of all Secrets. The operator reads those that objects name, and writes and watches
+/// its own certificate.
 #[test]
-fn only_the_certificate_secret_can_be_written() {
+fn secrets_of_users_are_only_read_by_name() {
     let about_secrets = |rule: &PolicyRule| rule.resources == Some(vec!["secrets".to_owned()]);
     let verbs: BTreeSet<_> =
         role().rules.unwrap().into_iter().filter(about_secrets).map(|rule| rule.verbs.join(" ")).collect();
-    assert_eq!(verbs, BTreeSet::from(["get".to_owned(), "get list watch".to_owned()]));
+    assert_eq!(verbs, BTreeSet::from(["get".to_owned()]));
     for rule in namespace_role().rules.unwrap().into_iter().filter(about_secrets) {
         let named = rule.resource_names == Some(vec![SECRET.to_owned()]);
         assert!(named || rule.verbs == ["create"], "{rule:?}");

@@ -1,5 +1,5 @@
 //! A controller that follows the Secrets and ConfigMaps that its objects refer to, under the operator's ServiceAccount
-//! with the shipped roles. A change triggers a reconcile; without a change, nothing is read.
+//! with the role for `--secrets watch`. A change triggers a reconcile; without a change, nothing is read.
 
 mod config_maps;
 mod operator_config;
@@ -16,8 +16,9 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::client::Body;
 use serde_json::{Value, json};
 use steersman::controllers::{self, OperatorContext};
-use steersman::installation::{Installation, NAME, NAMESPACE};
+use steersman::installation::{Installation, NAME, NAMESPACE, SecretAccess};
 use steersman::metrics::FamilyMetrics;
+use steersman::rbac::RbacArgs;
 use steersman_api::Family;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
@@ -48,7 +49,8 @@ struct TestEnv {
 async fn test_env(prefix: &str) -> Option<TestEnv> {
     let exclusive = exclusive_cluster(Flavour::Bare).await?;
     let cluster = exclusive.cluster;
-    let installation = TestInstallation::create(cluster).await;
+    let roles = RbacArgs { secrets: SecretAccess::Watch, ..RbacArgs::default() };
+    let installation = TestInstallation::create_with(cluster, &roles).await;
     let admin = cluster.admin().await.unwrap();
     install_crd(&admin, &single_version_crd(Family::Llsd, VERSION), &api_resource(Family::Llsd, VERSION)).await;
     let namespace = cluster.namespace(prefix).await.unwrap();
@@ -123,8 +125,9 @@ impl TestEnv {
         server(self.cluster, client)
     }
 
+    /// Runs a controller that watches Secrets.
     fn run(&self, client: &Client, scope: Scope) -> RunningController {
-        self.run_with(client, scope, Installation::default())
+        self.run_with(client, scope, Installation { secrets: SecretAccess::Watch, ..Installation::default() })
     }
 
     fn run_with(&self, client: &Client, scope: Scope, installation: Installation) -> RunningController {

@@ -258,7 +258,7 @@ fn large_annotations(object: &ObservedObject) -> impl Iterator<Item = Finding> {
 /// The Job starts without the Secret, and can download only models that need no token. The profiler's graphs load it
 /// always.
 fn no_token(snapshot: &Snapshot) -> Option<Finding> {
-    (!snapshot.references.token_secret).then(|| {
+    (snapshot.references.token_secret == Some(false)).then(|| {
         Finding::info(
             "TokenSecretMissing",
             format!("There is no Secret {} in namespace {}.", names::TOKEN_SECRET, snapshot.object.namespace),

@@ -47,7 +47,10 @@ pub fn plan(observed: &Snapshot) -> Plan {
     step.inherited = phase::is_inherited(&observed.object);
     // No watch covers a Job that another owner creates meanwhile, or one without its labels.
     let unlabelled = expected.job.as_ref().is_some_and(|job| job.unlabelled);
-    let unwatched = step.unwatched || step.creation == Creation::Job || (unlabelled && step.phase == Phase::Profiling);
+    let unwatched = step.unwatched
+        || step.creation == Creation::Job
+        || (unlabelled && step.phase == Phase::Profiling)
+        || awaits_token(&expected, &step);
     Plan {
         writes: patch.into_iter().chain(writes(observed, &expected, &step)).collect(),
         prune: Vec::new(),
@@ -56,6 +59,13 @@ pub fn plan(observed: &Snapshot) -> Plan {
         requeue: if unwatched { Requeue::After(UNWATCHED_INTERVAL) } else { Requeue::AwaitChange },
         resolution: step,
     }
+}
+
+/// Whether the condition about a missing token would stay wrong without another reconcile.
+fn awaits_token(expected: &Snapshot, step: &PhaseStep) -> bool {
+    let references = &expected.references;
+    let active = matches!(step.phase, Phase::Pending | Phase::Profiling);
+    references.token_secret == Some(false) && references.token_unwatched && active
 }
 
 /// The patch of the request itself. It precedes every other write: its resourceVersion keeps a reconcile with a stale

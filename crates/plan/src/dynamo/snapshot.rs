@@ -141,8 +141,10 @@ pub struct ObservedReferences {
     pub model_cache: Option<bool>,
     pub output_claim: Option<bool>,
     pub config_map: Option<bool>,
-    /// The Secret with the download token, which every Job names.
-    pub token_secret: bool,
+    /// The Secret with the download token, which every Job names. None: the operator may not read it.
+    pub token_secret: Option<bool>,
+    /// No watch reports when the Secret appears.
+    pub token_unwatched: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

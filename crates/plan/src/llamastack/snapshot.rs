@@ -59,6 +59,8 @@ pub struct Settings {
     pub operator_image: Option<String>,
     /// Namespace of the operator. None: unknown.
     pub operator_namespace: Option<String>,
+    /// Secrets are not read: referenced ones count as existing.
+    pub ignores_secrets: bool,
     /// Settings of the operator's ConfigMap. `distributions` includes its images.
     pub operator_config: OperatorConfig,
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::factor::{Explanation, FactorCode};
+use super::factor::{Explanation, Factor, FactorCode};
 
 /// The stage that determined the replica target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -46,6 +46,12 @@ impl DecisionTrace {
     /// The variant waits for an earlier decision to be carried out.
     pub fn in_transition(&self) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.has(FactorCode::InTransition))
+    }
+
+    /// The factors of all stages.
+    pub fn factors(&self) -> impl Iterator<Item = &Factor> {
+        let explanations = [&self.signal].into_iter().chain(&self.limits).chain(&self.hold);
+        explanations.flat_map(|explanation| &explanation.factors)
     }
 
     pub fn limit_texts(&self) -> Vec<&str> {

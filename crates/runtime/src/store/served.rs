@@ -37,14 +37,19 @@ pub fn rules(crds: Vec<&'static str>) -> Vec<Rule> {
     }]
 }
 
-/// Waits until the stored version is served. Until then the log states what to do.
+/// Waits until the stored version is served. Until then the log states what to do. Without the right to read the CRD, which an
+/// operator for one namespace lacks, discovery decides.
 pub async fn until_served(server: &Server, resource: &CustomResource) {
+    let api = Optional { group: resource.group, version: resource.version, crd: resource.crd_name };
     let mut logged = String::new();
     loop {
         let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
         let mut changes = pin!(watcher::watch_object(crds, resource.crd_name));
         while let Some(change) = changes.next().await {
             let broken = change.is_err();
+            if broken && discovered(server, &api).await == Some(true) {
+                return;
+            }
             let missing = match change {
                 Ok(crd) => missing(resource, crd.as_ref()),
                 Err(error) => {

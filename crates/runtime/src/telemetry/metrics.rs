@@ -30,7 +30,12 @@ pub struct Metrics {
     webhook_latency: Family<Webhook, Histogram, fn() -> Histogram>,
     webhook_reviews: Family<WebhookReview, Counter>,
     requests: Family<Requested, Counter>,
+    /// Without a value until a certificate is loaded.
+    certificate_expiry: Family<Unlabelled, Gauge>,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Unlabelled {}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Requested {
@@ -137,6 +142,10 @@ impl Metrics {
         let requests = Family::<Requested, Counter>::default();
         let help = "Requests to the API server, by HTTP status of the response (or <error>) and method";
         registry.register("rest_client_requests", help, requests.clone());
+        let certificate_expiry = Family::<Unlabelled, Gauge>::default();
+        let help = "Time at which the certificate that the webhooks serve expires, in seconds since 1970";
+        let name = "steersman_webhook_certificate_expiry_timestamp_seconds";
+        registry.register(name, help, certificate_expiry.clone());
         let of_controllers = register(&mut registry);
         let metrics = Self {
             registry,
@@ -148,6 +157,7 @@ impl Metrics {
             webhook_latency,
             webhook_reviews,
             requests,
+            certificate_expiry,
         };
         (metrics, of_controllers)
     }
@@ -162,6 +172,11 @@ impl Metrics {
     /// Sets whether this process holds the Lease `name`.
     pub fn leads(&self, name: &str, leads: bool) {
         self.leads.get_or_create(&Lease { name: name.to_owned() }).set(leads.into());
+    }
+
+    /// Sets the end of the validity of the webhooks' certificate, in seconds since 1970.
+    pub fn certificate_expires(&self, at: i64) {
+        self.certificate_expiry.get_or_create(&Unlabelled {}).set(at);
     }
 
     /// Counts one reconcile.
@@ -247,6 +262,16 @@ mod tests {
             assert!(text.lines().any(|line| line == expected), "{expected} is not in\n{text}");
         }
         assert!(text.ends_with("\n# EOF\n"));
+    }
+
+    #[test]
+    fn certificate_expiry_is_absent_until_known() {
+        let metrics = metrics("2026-11-16T00:00:00Z");
+        let name = "steersman_webhook_certificate_expiry_timestamp_seconds";
+        let value = || metrics.text().unwrap().lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        assert_eq!(value(), None);
+        metrics.certificate_expires(1_800_000_000);
+        assert_eq!(value(), Some(format!("{name} 1800000000")));
     }
 
     #[test]

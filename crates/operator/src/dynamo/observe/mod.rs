@@ -31,6 +31,7 @@ use steersman_runtime::resource::gvk_of;
 use steersman_runtime::store::cache::{Naming, Watched};
 use steersman_runtime::store::references::is_name;
 
+use crate::installation::SecretAccess;
 use crate::resource::custom_resource;
 
 use graphs::GraphLookup;
@@ -326,12 +327,14 @@ async fn observe_references(
     let AlphaFields { config_map, output_claim, .. } = request::alpha_fields(object);
     let token = here(names::TOKEN_SECRET);
     let config_map = config_map.filter(|(name, _)| is_name(name));
-    watches.secrets.refer(place, [token.clone()].into());
     watches.config_maps.refer(place, config_map.iter().map(|(name, _)| here(name)).collect());
-    let mut references = ObservedReferences {
-        token_secret: watches.secrets.get(server, &token).await?.content.is_some(),
-        ..ObservedReferences::default()
-    };
+    let mut references = ObservedReferences::default();
+    if watches.secret_access != SecretAccess::None {
+        watches.secrets.refer(place, [token.clone()].into());
+        let found = watches.secrets.get(server, &token).await?;
+        references.token_secret = Some(found.content.is_some());
+        references.token_unwatched = !found.followed;
+    }
     if let Some((name, key)) = config_map {
         let found = watches.config_maps.get(server, &here(&name)).await?.content;
         references.config_map = Some(found.is_some_and(|content| content.data.contains_key(&key)));

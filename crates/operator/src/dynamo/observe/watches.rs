@@ -13,9 +13,11 @@ use super::graphs::Graphs;
 use super::hardware::{HardwareDiscovery, Sources};
 use super::pods::{OF_GRAPH, OF_JOB, PodStore};
 use super::role::ProfilingRole;
+use crate::installation::SecretAccess;
 
 pub struct RequestWatches {
     pub secrets: Arc<ReferenceStore>,
+    pub secret_access: SecretAccess,
     pub config_maps: Arc<ReferenceStore>,
     pub graphs: Graphs,
     pub job_pods: PodStore,
@@ -25,8 +27,9 @@ pub struct RequestWatches {
 }
 
 impl RequestWatches {
-    pub fn new(hardware: Sources) -> Self {
+    pub fn new(hardware: Sources, secret_access: SecretAccess) -> Self {
         Self {
+            secret_access,
             secrets: Arc::new(ReferenceStore::new(ReferenceKind::Secret, &[names::TOKEN_SECRET])),
             config_maps: Arc::new(ReferenceStore::new(ReferenceKind::ConfigMap, &[])),
             graphs: Graphs::default(),
@@ -57,7 +60,11 @@ impl RequestWatches {
 
     async fn follow_references(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
         let enqueue = |object| context.queue.enqueue(object);
-        let secrets = self.secrets.follow(&context.server, scope, enqueue);
+        let secrets = async {
+            if self.secret_access == SecretAccess::Watch {
+                self.secrets.follow(&context.server, scope, enqueue).await;
+            }
+        };
         let config_maps = self.config_maps.follow(&context.server, scope, enqueue);
         stop.run_until_cancelled(async { tokio::join!(secrets, config_maps) }).await;
     }

@@ -18,31 +18,27 @@ use steersman_runtime::cpu_bound;
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::store::references::{self, Content, ReferenceStore};
 
+use crate::installation::{SecretAccess, SecretRules};
+
 /// The stores of all referenced objects.
 #[derive(Clone)]
 pub struct References {
     pub secrets: Arc<ReferenceStore>,
     pub config_maps: Arc<ReferenceStore>,
+    pub access: SecretAccess,
 }
 
-impl Default for References {
-    fn default() -> Self {
-        Self {
-            secrets: Arc::new(ReferenceStore::new(references::ReferenceKind::Secret, &[])),
-            config_maps: Arc::new(ReferenceStore::new(references::ReferenceKind::ConfigMap, &[CLUSTER_CA_BUNDLE])),
-        }
+/// Permissions for Secrets. A watch requests only metadata, but RBAC has no smaller permission than `list`. The permission for
+/// ConfigMaps is among those for the children.
+pub fn secret_rules() -> SecretRules {
+    let rule = |verbs, why| Rule::namespaced("", "secrets", verbs, why);
+    SecretRules {
+        get: vec![rule(&["get"], "check whether a referenced Secret and its key exist; no value is stored")],
+        watch: vec![rule(
+            &["list", "watch"],
+            "reconcile as soon as a referenced Secret exists; only metadata is watched, and no value is stored",
+        )],
     }
-}
-
-/// Permission to watch Secrets. Only metadata is requested, but RBAC has no smaller permission than `list`. The permission
-/// for ConfigMaps is among those for the children.
-pub fn rules() -> Vec<Rule> {
-    vec![Rule::namespaced(
-        "",
-        "secrets",
-        &["get", "list", "watch"],
-        "reconcile as soon as a referenced Secret exists; only metadata is watched, and no value is stored",
-    )]
 }
 
 /// The result of looking up an object's references.
@@ -55,6 +51,14 @@ pub struct ReferenceLookup {
 }
 
 impl References {
+    pub fn new(access: SecretAccess) -> Self {
+        Self {
+            secrets: Arc::new(ReferenceStore::new(references::ReferenceKind::Secret, &[])),
+            config_maps: Arc::new(ReferenceStore::new(references::ReferenceKind::ConfigMap, &[CLUSTER_CA_BUNDLE])),
+            access,
+        }
+    }
+
     /// Called when the object is deleted.
     pub fn forget(&self, object: &NamespacedName) {
         self.secrets.forget(object);
@@ -83,6 +87,9 @@ impl References {
         for ReferencedObject { kind, namespace, name } in referenced {
             let place = NamespacedName { namespace, name };
             let secret = kind == ReferenceKind::Secret;
+            if secret && self.access == SecretAccess::None {
+                continue;
+            }
             let found = if secret { &self.secrets } else { &self.config_maps }.get(server, &place).await?;
             lookup.followed &= found.followed;
             let NamespacedName { namespace, name } = place;

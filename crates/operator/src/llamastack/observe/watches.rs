@@ -11,7 +11,7 @@ use super::pods::PodWatch;
 use super::references::References;
 use super::routes::Routes;
 use super::server::Servers;
-use crate::installation::Installation;
+use crate::installation::{Installation, SecretAccess};
 use crate::llamastack::oci::Bases;
 
 pub struct SharedWatches {
@@ -33,7 +33,7 @@ impl SharedWatches {
     pub fn new(installation: &Installation) -> Self {
         Self {
             config: OperatorConfigWatch::new(installation.config_namespace().to_owned()),
-            references: References::default(),
+            references: References::new(installation.secrets),
             any_user: OnceCell::default(),
             pods: PodWatch::default(),
             routes: Routes::default(),
@@ -63,8 +63,12 @@ impl SharedWatches {
 
     async fn follow_references(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
         let enqueue = |place| context.queue.enqueue(place);
-        let References { secrets, config_maps } = &self.references;
-        let secrets = secrets.follow(&context.server, scope, enqueue);
+        let References { secrets, config_maps, access } = &self.references;
+        let secrets = async {
+            if *access == SecretAccess::Watch {
+                secrets.follow(&context.server, scope, enqueue).await;
+            }
+        };
         let referred = config_maps.follow(&context.server, scope, enqueue);
         // Every object refers to at least the ConfigMap of the cluster's certificates.
         let all = || config_maps.objects().into_iter().for_each(enqueue);

@@ -9,6 +9,7 @@ use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
 
 use super::ImageRequest;
+use crate::installation::SecretAccess;
 
 #[derive(Clone, Debug, Default)]
 pub struct PullCredentials {
@@ -23,17 +24,23 @@ pub trait CredentialSource: Send + Sync {
 
 pub struct ClusterCredentials {
     server: Server,
+    secrets: SecretAccess,
 }
 
 impl ClusterCredentials {
-    pub fn new(server: Server) -> Self {
-        Self { server }
+    pub fn new(server: Server, secrets: SecretAccess) -> Self {
+        Self { server, secrets }
     }
 
     async fn gather(&self, want: &ImageRequest) -> PullCredentials {
         let mut gathered = PullCredentials::default();
         let secrets: Api<Secret> = Api::namespaced(self.server.client.clone(), &want.namespace);
         for name in self.names(want, &mut gathered.remarks).await {
+            if self.secrets == SecretAccess::None {
+                let why = "is not read, because Steersman runs with --secrets=none";
+                gathered.remarks.push(format!("the pull secret {name:?} {why}"));
+                continue;
+            }
             match self.server.call(secrets.get(&name)).await {
                 Ok(secret) => {
                     let (type_, data) = (secret.type_.unwrap_or_default(), secret.data.unwrap_or_default());
@@ -80,9 +87,9 @@ impl CredentialSource for ClusterCredentials {
 }
 
 pub fn rules() -> Vec<Rule> {
-    let rule = |resource, why| Rule::namespaced("", resource, &["get"], why);
-    vec![
-        rule("secrets", "read the labels of images that need credentials"),
-        rule("serviceaccounts", "find the pull secrets of a server's service account"),
-    ]
+    vec![Rule::namespaced("", "serviceaccounts", &["get"], "find the pull secrets of a server's service account")]
+}
+
+pub fn secret_rules() -> Vec<Rule> {
+    vec![Rule::namespaced("", "secrets", &["get"], "read the labels of images that need credentials")]
 }

@@ -17,8 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use credentials::{ClusterCredentials, CredentialSource, PullCredentials, rules};
+pub use credentials::{ClusterCredentials, CredentialSource, PullCredentials, rules, secret_rules};
 
+use crate::installation::SecretAccess;
 use crate::polling::sleep_until;
 use entries::Entries;
 use registry::Registry;
@@ -93,11 +94,11 @@ struct BaseState {
 impl Bases {
     /// Reads from the registries that the images name, with the pull secrets of the cluster. None, with a log line: TLS cannot
     /// be set up.
-    pub fn of_registries(server: Server) -> Option<Self> {
+    pub fn of_registries(server: Server, secrets: SecretAccess) -> Option<Self> {
         match Http::new(HttpSettings { reach: Reach::UserNamed, ..HttpSettings::from_env() }) {
             Ok(http) => Some(Self::new(
                 Registry::new(http, READ_TIMEOUT),
-                ClusterCredentials::new(server),
+                ClusterCredentials::new(server, secrets),
                 ReadSchedule::default(),
             )),
             Err(error) => {

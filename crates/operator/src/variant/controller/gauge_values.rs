@@ -1,9 +1,9 @@
 //! Computes the gauge values of an object from its decision, or from its stored status before the first reconcile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::{Conflict, Decision, ObservedVariant, is_suppressed};
+use steersman_plan::variant::{Conflict, Decision, FleetPlan, ObservedVariant, is_suppressed};
 
 use super::FleetController;
 use crate::variant::metrics::{ConflictResolution, GaugeValues};
@@ -26,6 +26,18 @@ pub fn decided(variant: &ObservedVariant, decision: &Decision) -> GaugeValues {
         conflict,
         ..target_labels(variant)
     }
+}
+
+/// Number of objects by each factor of their decision. An object counts once for each factor.
+pub fn factors(plan: &FleetPlan) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for decision in plan.decisions.values() {
+        let codes: BTreeSet<&'static str> = decision.trace.factors().map(|factor| factor.code.as_str()).collect();
+        for code in codes {
+            *counts.entry(code).or_default() += 1;
+        }
+    }
+    counts
 }
 
 /// Values from the stored status. `None` if there is no decision for this scale target, or another object decides.

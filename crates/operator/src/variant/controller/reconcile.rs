@@ -121,6 +121,7 @@ impl FleetController {
         if observed.snapshot.variants.iter().all(|variant| variant.deleting) {
             tracing::info!("No active VariantAutoscalings found, skipping optimization");
             self.gauges.publish(self.undecodable_gauges(&observed));
+            self.gauges.set_factors(BTreeMap::new());
             self.report_undecodable(state, &observed).await;
             self.gauges.reconciled(0, 0, Timestamp::now());
             state.memory = observed.snapshot.memory;
@@ -254,6 +255,7 @@ impl FleetController {
     async fn apply(&self, observed: &ObservedFleet, plan: &FleetPlan) -> FleetOutcome {
         let (gauges, began) = (&self.gauges, Instant::now());
         let mut values = self.undecodable_gauges(observed);
+        gauges.set_factors(gauge_values::factors(plan));
         let mut current = Vec::new();
         let mut outcome = FleetOutcome::default();
         for variant in &observed.snapshot.variants {

@@ -59,6 +59,8 @@ struct GaugeState {
     scaled: BTreeMap<NamespacedName, BTreeMap<(&'static str, &'static str), u64>>,
     decided: u64,
     written: u64,
+    /// Number of objects by each factor of their last decision.
+    factors: BTreeMap<&'static str, u64>,
     reconciled: Option<Timestamp>,
     /// Closed while this replica does not lead.
     fence: Option<Fence>,
@@ -125,6 +127,11 @@ impl Gauges {
         state.reconciled = Some(at);
     }
 
+    /// Replaces the numbers of objects by the factors of their decisions.
+    pub fn set_factors(&self, factors: BTreeMap<&'static str, u64>) {
+        self.lock().factors = factors;
+    }
+
     pub fn step(&self, step: ReconcileStep, took: Duration) {
         self.steps.took(step, took);
     }
@@ -134,6 +141,7 @@ impl Gauges {
         let mut state = self.lock();
         state.values.clear();
         state.scaled.clear();
+        state.factors.clear();
         state.reconciled = None;
     }
 
@@ -157,8 +165,12 @@ impl GaugeState {
         labels
     }
 
+    fn leads(&self) -> bool {
+        self.fence.as_ref().is_none_or(Fence::is_open)
+    }
+
     fn visible(&self) -> impl Iterator<Item = (&NamespacedName, &GaugeValues)> {
-        let leads = self.fence.as_ref().is_none_or(Fence::is_open);
+        let leads = self.leads();
         self.values.iter().filter(move |_| leads)
     }
 
@@ -202,6 +214,7 @@ impl Collector for Gauges {
         }
         encode_scaled(&state, &mut encoder)?;
         encode_conflicts(&state, &mut encoder)?;
+        encode_factors(&state, &mut encoder)?;
         self.steps.encode(&mut encoder)?;
         encode_reconciles(&state, &mut encoder)
     }
@@ -247,6 +260,17 @@ fn encode_conflicts(state: &GaugeState, encoder: &mut DescriptorEncoder<'_>) -> 
             ("resolution", word.to_owned()),
         ];
         ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// The reasons of the decisions, such as missing metrics or accelerators, for alerts on the whole fleet.
+fn encode_factors(state: &GaugeState, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "VariantAutoscalings whose last decision has this factor";
+    let mut metric = encoder.encode_descriptor("steersman_fleet_decision_factors", help, None, MetricType::Gauge)?;
+    for (factor, count) in state.factors.iter().filter(|_| state.leads()) {
+        let labels = [("factor", *factor)];
+        ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX)).encode(metric.encode_family(&labels)?)?;
     }
     Ok(())
 }

@@ -78,6 +78,12 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
+/// The access to the settings of the fleet, for an operator that may not read the ConfigMaps of all namespaces.
+pub fn settings_rules() -> Vec<Rule> {
+    let why = "read the settings of VariantAutoscalings";
+    vec![Rule::namespaced("", "configmaps", &["get", "list", "watch"], why)]
+}
+
 /// Options of this family. They have no `Debug`, because a variable may be a token.
 #[derive(Clone, Default)]
 pub struct Options {

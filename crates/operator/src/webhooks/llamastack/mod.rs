@@ -14,25 +14,31 @@ use steersman_runtime::client::Server;
 use steersman_runtime::cpu_bound;
 use steersman_runtime::rbac::Rule;
 
+use crate::installation::SecretAccess;
 use crate::webhooks::admission::{Handler, Response, async_handler};
 use crate::webhooks::case::AdmissionCase;
 use references::LookupResults;
 
-pub use references::rules;
+pub use references::{rules, secret_rules};
 
 const FAMILY: Family = Family::Llsd;
 
-pub fn validator(server: Server, missing: Missing) -> Handler {
-    async_handler(move |request| decide(server.clone(), missing, request))
+pub fn validator(server: Server, missing: Missing, secrets: SecretAccess) -> Handler {
+    async_handler(move |request| decide(server.clone(), missing, secrets, request))
 }
 
-async fn decide(server: Server, missing: Missing, request: AdmissionRequest<DynamicObject>) -> Response {
+async fn decide(
+    server: Server,
+    missing: Missing,
+    secrets: SecretAccess,
+    request: AdmissionRequest<DynamicObject>,
+) -> Response {
     let case = match cpu_bound::run(|| AdmissionCase::read(FAMILY, request)) {
         Ok(Some(case)) => case,
         Ok(None) => return Response::allow(),
         Err(response) => return *response,
     };
-    let lookups = references::look_up(&server, &case).await;
+    let lookups = references::look_up(&server, &case, secrets).await;
     let review = cpu_bound::run(|| review(&case, &lookups, missing));
     case.response(&review.errors, review.warnings.iter().chain(&lookups.unknown))
 }

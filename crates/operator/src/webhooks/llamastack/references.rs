@@ -28,6 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::time;
 
 use super::Rule;
+use crate::installation::SecretAccess;
 use crate::webhooks::case::AdmissionCase;
 
 /// Most lookups for one request, more than a sensible object names.
@@ -43,16 +44,21 @@ static LOOKUPS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_LOOKUPS);
 /// Longest time for all lookups together. The webhook gives up at 8 s.
 const MAX_LOOKUP_TIME: Duration = Duration::from_secs(4);
 
-/// Rules of the lookups. RBAC has no smaller right, neither for existence nor for keys.
+const LOOKUP_WHY: &str =
+    "report at admission that a Secret or ConfigMap of a LlamaStackDistribution is missing; values are not stored";
+
+/// Rules of the lookups.
 pub fn rules() -> Vec<Rule> {
-    let why =
-        "report at admission that a Secret or ConfigMap of a LlamaStackDistribution is missing; values are not stored";
     let review = "check at admission whether the requester may get a Secret or ConfigMap, before its state is reported";
     vec![
-        Rule::namespaced("", "secrets", &["get"], why),
-        Rule::namespaced("", "configmaps", &["get"], why),
+        Rule::namespaced("", "configmaps", &["get"], LOOKUP_WHY),
         Rule::cluster("authorization.k8s.io", "subjectaccessreviews", &["create"], review),
     ]
+}
+
+/// Rules of the lookups of Secrets. RBAC has no smaller right, neither for existence nor for keys.
+pub fn secret_rules() -> Vec<Rule> {
+    vec![Rule::namespaced("", "secrets", &["get"], LOOKUP_WHY)]
 }
 
 /// The result of a lookup.
@@ -73,7 +79,7 @@ pub struct LookupResults {
 }
 
 /// Looks up the references that the request adds.
-pub async fn look_up(server: &Server, case: &AdmissionCase) -> LookupResults {
+pub async fn look_up(server: &Server, case: &AdmissionCase, secrets: SecretAccess) -> LookupResults {
     let (config_namespace, added) = cpu_bound::run(|| (config_namespace(&case.new), added(case)));
     let config_namespace = config_namespace.filter(|namespace| *namespace != case.namespace);
     let (mut referenced, mut names): (Vec<Reference>, BTreeSet<ReferencedObject>) = Default::default();
@@ -83,6 +89,9 @@ pub async fn look_up(server: &Server, case: &AdmissionCase) -> LookupResults {
             referenced.push(reference);
         }
     }
+    let is_ignored =
+        |reference: &Reference| secrets == SecretAccess::None && reference.named.kind == ReferenceKind::Secret;
+    let (ignored, mut referenced): (Vec<_>, Vec<_>) = referenced.into_iter().partition(is_ignored);
     let beyond = referenced.split_off(referenced.len().min(MAX_LOOKUPS));
     let mut lookups = Vec::new();
     for reference in &referenced {
@@ -115,6 +124,8 @@ pub async fn look_up(server: &Server, case: &AdmissionCase) -> LookupResults {
         results.unknown.push(unknown(reference, &cause));
     }
     let too_many = format!("more than {MAX_LOOKUPS} objects are referenced");
+    let not_read = "Steersman runs with --secrets=none";
+    results.unknown.extend(ignored.iter().map(|reference| unknown(reference, not_read)));
     results.unknown.extend(beyond.iter().map(|reference| unknown(reference, &too_many)));
     results
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use steersman::installation::SecretAccess;
 use steersman::webhooks::admission::{Handler, Handlers, Verdict};
 use steersman::webhooks::llamastack;
 use steersman_api::Family;
@@ -18,7 +19,7 @@ fn unreachable_validator() -> Handler {
     let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
     config.default_retry = false;
     let server = Server::new(Client::try_from(config).unwrap(), "nowhere".to_owned(), Duration::from_secs(1));
-    llamastack::validator(server, Missing::Refuse)
+    llamastack::validator(server, Missing::Refuse, SecretAccess::Get)
 }
 
 /// The `response` to a change from `old` to `new`.

@@ -11,6 +11,7 @@ use steersman::certs::{Certificates, SECRET, check};
 use steersman::webhooks::endpoint::Reach;
 use steersman_runtime::leader::Fence;
 use steersman_runtime::serve::health::Readiness;
+use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::{Flavour, shared_cluster, wait};
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +25,14 @@ async fn certificate_is_replaced_before_it_expires() {
     let reach = Reach { namespace: namespace.name().into(), service: "nobody-names-it".into(), url: None };
     let (validity, tick) = (Duration::from_secs(9), Duration::from_millis(100));
     let timing = RotationTiming { validity, settle: tick, retire: 10 * tick, check: tick };
-    let certificates =
-        Certificates::new(server, reach.clone(), timing, Arc::new(ServedCertificate::default()), Readiness::default());
+    let metrics = Arc::new(Metrics::new(Timestamp::now(), |_| ()).0);
+    let certificates = Certificates::new(
+        server,
+        reach.clone(),
+        timing,
+        Arc::new(ServedCertificate::new(metrics)),
+        Readiness::default(),
+    );
     let (fence, stop) = (Fence::default(), CancellationToken::new());
     fence.open_until(Instant::now() + Duration::from_secs(300));
     let (keeper, end) = (certificates.clone(), stop.clone());

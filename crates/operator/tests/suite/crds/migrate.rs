@@ -63,7 +63,7 @@ async fn leader_migrates_objects_of_published_crd() {
 
     // The leader starts first and waits for our CRD.
     let stop = CancellationToken::new();
-    let leader = tokio::spawn(keep(env.server(account(&env).await), stop.clone()));
+    let leader = tokio::spawn(keep(env.server(account(&env).await), &Family::ALL, stop.clone()));
     let output = env.attach(&["llsd"]).ok_without_stderr();
     assert!(output.contains("changed, converted by https://127.0.0.1:"), "{output}");
     assert!(
@@ -151,7 +151,7 @@ async fn unconvertible_object_is_reported_others_are_migrated() {
 
     // The leader retries by itself.
     let stop = CancellationToken::new();
-    let leader = tokio::spawn(keep(server, stop.clone()));
+    let leader = tokio::spawn(keep(server, &Family::ALL, stop.clone()));
     env.converter.convert_broken_objects();
     wait_for_one_stored_version(&env, family).await;
     stop.cancel();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use steersman::installation::Installation;
+use steersman::installation::{Installation, SecretAccess};
 use steersman::llamastack::oci::{Bases, ClusterCredentials, ReadSchedule};
 use steersman_plan::oci::TYPE_DOCKERCONFIGJSON;
 use steersman_reconcile::NamespacedName;
@@ -44,7 +44,8 @@ impl Controller {
         schedule: ReadSchedule,
     ) -> Self {
         let server = server(cluster, client.clone());
-        let bases = Bases::new(registry.registry(), ClusterCredentials::new(server.clone()), schedule);
+        let bases =
+            Bases::new(registry.registry(), ClusterCredentials::new(server.clone(), SecretAccess::Get), schedule);
         let family = LlamaStack::following(&Installation::default(), None, Some(bases));
         let context = Arc::new(ReconcileContext::new(&family, server, "test"));
         let (enqueued, stop) = (context.queue.stream().boxed(), CancellationToken::new());

@@ -11,6 +11,7 @@ use kube::client::Body;
 use kube::{Client, Config};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use steersman::rbac::RbacArgs;
 use steersman::run::LEASE;
 use steersman_testkit::{Cluster, Log, Operator as Process, OperatorAccount, OperatorCommand, wait};
 use tempfile::TempDir;
@@ -27,7 +28,17 @@ pub struct TestInstallation {
 impl TestInstallation {
     /// Installs the shipped roles. The caller needs exclusive use of the cluster: the role names one Lease in one namespace.
     pub async fn create(cluster: &Cluster) -> Self {
-        let OperatorAccount { namespace, kubeconfig, .. } = OperatorAccount::install(cluster).await.unwrap();
+        Self::of_account(cluster, OperatorAccount::install(cluster).await.unwrap()).await
+    }
+
+    /// Installs the roles for these flags.
+    pub async fn create_with(cluster: &Cluster, rbac: &RbacArgs) -> Self {
+        let manifests = rbac.manifests().unwrap();
+        Self::of_account(cluster, OperatorAccount::install_with(cluster, &manifests).await.unwrap()).await
+    }
+
+    async fn of_account(cluster: &Cluster, account: OperatorAccount) -> Self {
+        let OperatorAccount { namespace, kubeconfig, .. } = account;
         let leases: Api<Lease> = Api::namespaced(cluster.admin().await.unwrap(), &namespace);
         // An earlier test whose operators were killed may have left its Lease.
         let _ = leases.delete(LEASE, &DeleteParams::default()).await;

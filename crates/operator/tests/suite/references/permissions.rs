@@ -1,19 +1,20 @@
 //! Operators with fewer permissions than the shipped roles, and the operator's own image.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::ListParams;
 
 use super::*;
 use crate::process::operator::OperatorProcess;
 
-/// Creates a user with the shipped permissions, except that Secrets can only be read by name.
+/// Creates a user with the shipped permissions, which include no watch of Secrets.
 async fn restricted_client(env: &TestEnv) -> Client {
     let name = env.namespace.name();
     let rules: Vec<Value> = steersman::rbac::rules()
         .into_iter()
         .map(|rule| {
-            let verbs = if rule.resource == "secrets" { &["get"] } else { rule.verbs };
-            json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": verbs,
+            json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs,
                 "resourceNames": rule.names })
         })
         .collect();
@@ -66,7 +67,8 @@ async fn missing_permission_is_logged_once() {
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name }] }));
     let bindings: Api<RoleBinding> = Api::namespaced(env.admin.clone(), NAMESPACE);
     bindings.create(&PostParams::default(), &binding).await.unwrap();
-    let operator = OperatorProcess::spawn(&env.cluster.user_kubeconfig(name).unwrap(), "restricted", &[]);
+    let kubeconfig = env.cluster.user_kubeconfig(name).unwrap();
+    let operator = OperatorProcess::spawn(&kubeconfig, "restricted", &["--secrets", "watch"]);
     let polling_line = "no permission to list and watch this kind; referenced objects are polled instead";
     operator.wait_for_log(polling_line).await;
     env.create("waiting", spec_with_secret("key")).await;
@@ -81,6 +83,49 @@ async fn missing_permission_is_logged_once() {
     assert!(!operator.log().contains("hush"));
     drop(operator);
     uninstall_crd(&env.admin, Family::Llsd).await;
+}
+
+/// The default: the operator may read a Secret by its name, and neither lists nor watches Secrets.
+#[tokio::test]
+async fn missing_secret_is_found_without_watching_secrets() {
+    let Some(env) = test_env("by-name").await else { return };
+    env.create("waiting", spec_with_secret("key")).await;
+    let client = restricted_client(&env).await;
+    let controller = env.run_with(&client, Scope::Cluster, Installation::default());
+    env.until_condition("waiting", "SecretsResolved", |found| {
+        let message = found["message"].as_str().unwrap();
+        found["reason"] == "SecretNotFound" && message.contains("every 15 s") && message.contains("--secrets=watch")
+    })
+    .await;
+    env.apply_secret("key", "hush").await;
+    let created = Instant::now();
+    env.until_condition("waiting", "SecretsResolved", |found| found["status"] == "True").await;
+    // 15 s as the condition states, and time for a slow machine.
+    assert!(created.elapsed() < Duration::from_secs(60), "{:?}", created.elapsed());
+    let all = format!("GET /api/v1/namespaces/{}/secrets", env.namespace.name());
+    let lists = |call: &&String| *call == "GET /api/v1/secrets" || **call == all;
+    assert_eq!(controller.calls_since(0).iter().filter(lists).count(), 0);
+    env.stop(controller).await;
+}
+
+/// With `--secrets none` no Secret is read, and the condition says so. The server is created, and its kubelet reports what is
+/// missing.
+#[tokio::test]
+async fn secrets_are_not_read_if_access_is_none() {
+    let Some(env) = test_env("unread").await else { return };
+    env.create("unread", spec_with_secret("key")).await;
+    let account = env.account().await;
+    let installation = Installation { secrets: SecretAccess::None, ..Installation::default() };
+    let controller = env.run_with(&account, Scope::Cluster, installation);
+    env.until_deployment("unread", "exists", |_| true).await;
+    env.until_condition("unread", "SecretsResolved", |found| {
+        let message = found["message"].as_str().unwrap();
+        found["status"] == "Unknown" && found["reason"] == "SecretsNotRead" && message.contains("--secrets=none")
+    })
+    .await;
+    let is_read = |call: &&String| call.contains("/secrets");
+    assert_eq!(controller.calls_since(0).iter().filter(is_read).count(), 0);
+    env.stop(controller).await;
 }
 
 #[tokio::test]

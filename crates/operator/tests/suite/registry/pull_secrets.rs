@@ -3,7 +3,10 @@
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman::llamastack::oci::{ClusterCredentials, CredentialSource, ImageRequest, PullCredentials, rules};
+use steersman::installation::SecretAccess;
+use steersman::llamastack::oci::{
+    ClusterCredentials, CredentialSource, ImageRequest, PullCredentials, rules, secret_rules,
+};
 use steersman_plan::oci::{ImageReference, Login, TYPE_DOCKERCONFIGJSON};
 use steersman_testkit::{Flavour, shared_cluster, wait};
 
@@ -44,7 +47,8 @@ async fn pod_pull_secrets_override_the_accounts() {
         "imagePullSecrets": [{ "name": "account" }, { "name": "gone" }, { "name": "other" }],
     });
     accounts.patch("runner", &PatchParams::apply("test"), &Patch::Apply(account)).await.unwrap();
-    let rules: Vec<Value> = rules()
+    let rules: Vec<Value> = [rules(), secret_rules()]
+        .concat()
         .iter()
         .map(|rule| json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs }))
         .collect();
@@ -61,7 +65,7 @@ async fn pod_pull_secrets_override_the_accounts() {
     let operator = cluster.service_account(namespace.name(), "operator").await.unwrap();
     let namespaced = Some(namespace.name());
     wait::until_allowed(&operator, "get", "", "serviceaccounts", namespaced).await.unwrap();
-    let logins = ClusterCredentials::new(server(cluster, operator));
+    let logins = ClusterCredentials::new(server(cluster, operator), SecretAccess::Get);
     let want = |account: &str, pull_secrets: &[&str]| ImageRequest {
         namespace: namespace.name().to_owned(),
         name: "one".to_owned(),

@@ -56,7 +56,7 @@ pub fn profiling_request(namespace: &str, features: Value) -> Snapshot {
         graphs_served: true,
         graph_pods: vec![],
         additional: vec![],
-        references: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
+        references: ObservedReferences { token_secret: Some(true), ..ObservedReferences::default() },
         account: None,
         binding: None,
         thorough_binding: None,

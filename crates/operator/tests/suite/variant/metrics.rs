@@ -41,6 +41,7 @@ fn exported_series() -> Series {
         let winner = (NamespacedName::new("a", "old"), shown(Some(desired), ConflictResolution::Winner(2)));
         gauges.publish([winner, (NamespacedName::new("a", "new"), shown(None, ConflictResolution::Suppressed))].into());
     }
+    gauges.set_factors([("MetricsMissing", 1)].into());
     gauges.reconciled(2, 1, Timestamp::UNIX_EPOCH);
     gauges.step(ReconcileStep::Decide, Duration::from_millis(1));
     let text = metrics.text().unwrap();

@@ -33,7 +33,7 @@ const NEW_SPEC_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Requeue for a missing Secret or ConfigMap without a watch: the operator may lack the right to watch it, or the
 /// ConfigMap is outside the one namespace that it watches.
-const MISSING_REFERENCE_INTERVAL: Duration = Duration::from_secs(15);
+pub const MISSING_REFERENCE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Requeue for the content of an existing one without a watch.
 const REREAD_INTERVAL: Duration = Duration::from_secs(300);

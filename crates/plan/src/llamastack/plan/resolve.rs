@@ -305,9 +305,12 @@ fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
         })
         .collect();
     let referred = referred(&snapshot.object);
-    // A reference that was not looked up counts as absent, so that nothing is built on it.
+    // A reference that was not looked up counts as absent, so that nothing is built on it. Kubelets report missing Secrets
+    // that Steersman may not read.
     for reference in &referred {
-        found.entry(reference.named.clone()).or_insert(ReferenceState::Missing);
+        let ignored = snapshot.settings.ignores_secrets && reference.named.kind == ReferenceKind::Secret;
+        let unread = if ignored { ReferenceState::Exists(None) } else { ReferenceState::Missing };
+        found.entry(reference.named.clone()).or_insert(unread);
     }
     resolution.secret_count = referred.iter().filter(|reference| reference.named.kind == ReferenceKind::Secret).count();
     let of_secrets = |problem: &FieldError| [reason::NO_SECRET, reason::NO_SECRET_KEY].contains(&problem.reason);

@@ -9,6 +9,7 @@ use steersman_reconcile::{FieldNames, Outcome};
 use crate::llamastack::build::adoption;
 use crate::llamastack::config::Source;
 use crate::llamastack::config::problem::reason;
+use crate::llamastack::plan::MISSING_REFERENCE_INTERVAL;
 use crate::llamastack::resolution::{Setup, SpecResolution};
 use crate::llamastack::snapshot::Snapshot;
 use crate::llamastack::stored_status::{
@@ -27,7 +28,10 @@ pub fn statements(
 ) -> Vec<Statement> {
     let updated = updated(snapshot, resolution, refused, outcome);
     let names = snapshot.object.field_names();
-    [secrets(resolution, &names), generated(snapshot, resolution, &names), updated].into_iter().flatten().collect()
+    [secrets(snapshot, resolution, &names), generated(snapshot, resolution, &names), updated]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The conditions that do not apply to the object.
@@ -88,16 +92,31 @@ pub fn is_generated(snapshot: &Snapshot) -> bool {
         && condition(snapshot, CONFIG_GENERATED).is_some_and(of_this_spec)
 }
 
-fn secrets(resolution: &SpecResolution, names: &FieldNames) -> Option<Statement> {
+fn secrets(snapshot: &Snapshot, resolution: &SpecResolution, names: &FieldNames) -> Option<Statement> {
     match resolution.missing_secrets.first() {
         None if resolution.secret_count == 0 => None,
+        None if snapshot.settings.ignores_secrets => {
+            let message = format!(
+                "{} secret references were not checked, because Steersman runs with --secrets=none. If a Secret or key is \
+                 missing, the pods report CreateContainerConfigError",
+                resolution.secret_count
+            );
+            Some(Statement::new(SECRETS_RESOLVED, Truth::Unknown, "SecretsNotRead", message))
+        }
         None => {
             let message = format!("Resolved {} secret references", resolution.secret_count);
             Some(Statement::new(SECRETS_RESOLVED, Truth::True, "AllSecretsFound", message))
         }
         Some(first) => {
-            let missing: Vec<String> =
+            let mut missing: Vec<String> =
                 resolution.missing_secrets.iter().map(|problem| referenced_by(problem, names)).collect();
+            if !snapshot.followed {
+                missing.push(format!(
+                    "Steersman reads it again every {} s; with --secrets=watch and the role that `steersman rbac \
+                     --secrets watch` prints, it reacts at once",
+                    MISSING_REFERENCE_INTERVAL.as_secs()
+                ));
+            }
             Some(Statement::new(SECRETS_RESOLVED, Truth::False, first.reason, missing.join(". ")))
         }
     }

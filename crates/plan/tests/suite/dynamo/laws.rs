@@ -225,7 +225,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
             model_cache: Some(present),
             output_claim: Some(true),
             config_map: Some(present),
-            token_secret: present,
+            token_secret: Some(present),
         };
         let graphs_served = present || graph.is_some();
         Snapshot { job, graph_pods: pods.clone(), job_pods: pods, output, graph, graphs_served, hardware, ..snapshot }

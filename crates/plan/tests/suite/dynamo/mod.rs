@@ -103,7 +103,7 @@ fn request_snapshot(spec: &str) -> Snapshot {
         graphs_served: true,
         graph_pods: vec![],
         additional: vec![],
-        references: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
+        references: ObservedReferences { token_secret: Some(true), ..ObservedReferences::default() },
         account: None,
         binding: None,
         thorough_binding: None,

@@ -281,7 +281,7 @@ fn ignored_fields_are_named_in_spec_accepted() {
         "overrides: {profilingJob: {completionMode: Indexed, template: {spec: {hostNetwork: true, containers: [{name: x, \
          command: [sh]}, {name: other}]}}}}\nsla: {e2eLatency: 10, ttft: 5, optimizationType: latency}",
     ));
-    snapshot.references.token_secret = false;
+    snapshot.references.token_secret = Some(false);
     snapshot
         .object
         .annotations
@@ -307,13 +307,28 @@ fn ignored_fields_are_named_in_spec_accepted() {
     );
     // A finding outside of the spec does not change the reason.
     let mut snapshot = request_snapshot(&spec(""));
-    snapshot.references.token_secret = false;
+    snapshot.references.token_secret = Some(false);
     let mut env = TestEnv::new(snapshot);
     env.settle();
     let message = "Every field of the spec is acted on. There is no Secret hf-token-secret in namespace team-a. Create \
                    the Secret with key HF_TOKEN: the pods of generated graphs do not start without it, and some models \
                    cannot be downloaded without a token.";
     assert_eq!(env.condition_summary("SpecAccepted"), summary("True", "SpecAccepted", message));
+}
+
+/// Without a watch of Secrets, the condition would keep reporting a token that exists by now.
+#[test]
+fn missing_token_is_looked_up_again_without_watch() {
+    let requeue = |token: Option<bool>, unwatched: bool| {
+        let mut snapshot = request_snapshot(&spec(""));
+        (snapshot.references.token_secret, snapshot.references.token_unwatched) = (token, unwatched);
+        let mut env = TestEnv::new(snapshot);
+        env.settle();
+        plan(&env.snapshot).requeue
+    };
+    assert_eq!(requeue(Some(false), true), Requeue::After(Duration::from_secs(15)));
+    assert_eq!(requeue(Some(false), false), requeue(Some(true), true));
+    assert_eq!(requeue(None, true), requeue(Some(true), true), "not read: nothing is awaited");
 }
 
 /// Only the typed parts of `profilingConfig.config` have an effect.

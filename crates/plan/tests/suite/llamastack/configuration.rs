@@ -1,6 +1,7 @@
 //! The source of the configuration, its use in the pods, and the retention of earlier ConfigMaps.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -261,6 +262,31 @@ fn missing_secret_is_awaited_without_writes() {
     snapshot.references[0].keys = Some(["other".to_owned()].into());
     let secrets_resolved = condition_fields(&snapshot, &Outcome::default(), "SecretsResolved").unwrap();
     assert_eq!(secrets_resolved[..2], ["False", "SecretKeyMissing"]);
+}
+
+/// The operator may only get Secrets, so that nothing reports that a missing one was created.
+#[test]
+fn missing_secret_is_read_again_without_watch() {
+    let mut snapshot = settle(with_references(v1alpha2_snapshot(VLLM)));
+    snapshot.references[0].keys = None;
+    snapshot.followed = false;
+    assert_eq!(plan(&snapshot).requeue, Requeue::After(Duration::from_secs(15)));
+    let condition = condition_fields(&snapshot, &Outcome::default(), "SecretsResolved").unwrap();
+    assert_eq!(condition[..2], ["False", "SecretNotFound"]);
+    let next = "Steersman reads it again every 15 s; with --secrets=watch and the role that `steersman rbac --secrets \
+                watch` prints, it reacts at once";
+    assert!(condition[2].ends_with(next), "{}", condition[2]);
+}
+
+/// The operator may not read Secrets: the server is built, and its kubelet reports what is missing.
+#[test]
+fn unread_secrets_count_as_existing() {
+    let mut snapshot = v1alpha2_snapshot(VLLM);
+    snapshot.settings.ignores_secrets = true;
+    assert!(!plan(&snapshot).writes.is_empty());
+    let condition = condition_fields(&snapshot, &Outcome::default(), "SecretsResolved").unwrap();
+    assert_eq!(condition[..2], ["Unknown", "SecretsNotRead"]);
+    assert!(condition[2].starts_with("1 secret references were not checked"), "{}", condition[2]);
 }
 
 #[test]
