@@ -212,9 +212,9 @@ fn jobs() -> impl Strategy<Value = Option<ObservedJob>> {
 
 pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
     let object = (specs(), statuses(), annotations(), prop::option::of(1..9i64), prop::bool::weighted(0.1));
-    let cluster = (jobs(), pods(), outputs(), graphs(), hardware(), any::<bool>());
+    let cluster = (jobs(), pods(), outputs(), graphs(), hardware(), any::<bool>(), any::<bool>());
     (object, cluster).prop_map(|((spec, status, annotations, generation, deleting), cluster)| {
-        let (job, pods, output, graph, hardware, present) = cluster;
+        let (job, pods, output, graph, hardware, present, token_unwatched) = cluster;
         let mut snapshot = request_snapshot(&spec);
         snapshot.object.status = status;
         snapshot.object.annotations = annotations;
@@ -226,6 +226,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
             output_claim: Some(true),
             config_map: Some(present),
             token_secret: Some(present),
+            token_unwatched,
         };
         let graphs_served = present || graph.is_some();
         Snapshot { job, graph_pods: pods.clone(), job_pods: pods, output, graph, graphs_served, hardware, ..snapshot }
