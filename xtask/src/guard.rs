@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use steersman_testkit::process::{detach, spawn_child_bound_to_parent};
-use steersman_testkit::{cache, process_tree};
+use steersman_testkit::{cache, process_tree, real_node};
 
 /// The worker is killed if it has not stopped after this time.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,6 +54,7 @@ fn run_worker() -> Result<ExitCode> {
     // A worker that was stopped or killed has not removed its folder. An error is ignored: the next start tries again and
     // reports it.
     let _ = cache::clear_stale_runs();
+    let _ = real_node::remove_abandoned();
     let received = signal.lock().ok().and_then(|signal| *signal);
     let code = match (received, status.signal()) {
         (Some(signal), _) => 128 + signal,

@@ -6,7 +6,7 @@ mod fleet;
 mod graphs;
 mod profilers;
 mod settings;
-mod show;
+pub mod show;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,16 @@ use steersman_testkit::{
 };
 
 use crate::progress::Progress;
-use crate::{go_programs, operator};
+use crate::{go_programs, operator, real};
 
 #[derive(Args)]
 pub struct Up {
     /// Check this cluster with `steersman preflight` instead of starting one; nothing is changed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["api_port", "prometheus_port"])]
     kubeconfig: Option<PathBuf>,
+    /// Run containers on a real node instead of simulated ones: Steersman, its servers and Dynamo's profiler; needs root
+    #[arg(long, conflicts_with_all = ["kubeconfig", "api_port", "prometheus_port"])]
+    real: bool,
     /// Build the operator in release mode: the build is slower, but speed and memory are those of a release
     #[arg(long, conflicts_with = "kubeconfig")]
     release: bool,
@@ -55,8 +58,12 @@ impl Up {
         if let Some(kubeconfig) = &self.kubeconfig {
             ensure!(kubeconfig.is_file(), "--kubeconfig: file {} does not exist", kubeconfig.display());
         }
+        if self.real {
+            real::up::check()?;
+        }
         tokio::runtime::Runtime::new()?.block_on(async {
             match &self.kubeconfig {
+                _ if self.real => real::up::run(self.release).await,
                 Some(kubeconfig) => {
                     preflight(kubeconfig).await?;
                     println!("\nNothing was changed.");
@@ -78,6 +85,7 @@ impl Up {
             api_port: self.api_port,
             prometheus_port: self.prometheus_port,
             node_pools: node_pools(),
+            ..Options::new(Flavour::Full)
         };
         let mut cluster = Cluster::start(&binaries, run.path(), &options).await?;
         progress.done();

@@ -35,6 +35,7 @@ pub mod ports;
 pub mod process;
 pub mod process_tree;
 pub mod prometheus;
+pub mod real_node;
 mod shared;
 pub mod skip;
 pub mod wait;
