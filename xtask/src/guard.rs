@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use steersman_testkit::process::{detach, spawn_child_bound_to_parent};
-use steersman_testkit::{cache, process_tree};
+use steersman_testkit::{cache, process_tree, real_node};
 
 use crate::terminal::{self, SavedTerminal};
 
@@ -60,6 +60,7 @@ fn run_worker() -> Result<ExitCode> {
     // A worker that was stopped or killed has not removed its folder. An error is ignored: the next start tries again and
     // reports it.
     let _ = cache::clear_stale_runs();
+    let _ = real_node::remove_abandoned();
     let received = signal.lock().ok().and_then(|signal| *signal);
     let code = match (received, status.signal()) {
         (Some(signal), _) => 128 + signal,

@@ -18,6 +18,7 @@ mod llamastack_real;
 mod operator;
 mod progress;
 mod python;
+mod real;
 mod security;
 mod terminal;
 mod test;

@@ -4,9 +4,9 @@
 
 mod fleet;
 mod graphs;
-mod lines;
+pub mod lines;
 mod object_state;
-mod observe;
+pub mod observe;
 mod profilers;
 mod screen;
 mod servers;
@@ -30,13 +30,16 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use self::observe::Observer;
 use crate::progress::Progress;
-use crate::{go_programs, operator, terminal};
+use crate::{go_programs, operator, real, terminal};
 
 #[derive(Args)]
 pub struct Up {
     /// Check this cluster with `steersman preflight` instead of starting one; nothing is changed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["api_port", "prometheus_port"])]
     kubeconfig: Option<PathBuf>,
+    /// Run containers on a real node instead of simulated ones: Steersman, its servers and Dynamo's profiler; needs root
+    #[arg(long, conflicts_with_all = ["kubeconfig", "api_port", "prometheus_port"])]
+    real: bool,
     /// Build the operator in release mode: the build is slower, but speed and memory are those of a release
     #[arg(long, conflicts_with = "kubeconfig")]
     release: bool,
@@ -67,8 +70,12 @@ impl Up {
         if let Some(kubeconfig) = &self.kubeconfig {
             ensure!(kubeconfig.is_file(), "--kubeconfig: file {} does not exist", kubeconfig.display());
         }
+        if self.real {
+            real::up::check()?;
+        }
         tokio::runtime::Runtime::new()?.block_on(async {
             match &self.kubeconfig {
+                _ if self.real => real::up::run(self.release).await,
                 Some(kubeconfig) => {
                     preflight(kubeconfig).await?;
                     println!("\nNothing was changed.");
@@ -90,6 +97,7 @@ impl Up {
             api_port: self.api_port,
             prometheus_port: self.prometheus_port,
             node_pools: node_pools(),
+            ..Options::new(Flavour::Full)
         };
         let mut cluster = Cluster::start(&binaries, run.path(), &options).await?;
         progress.done();

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cache;
@@ -85,12 +86,62 @@ pub static HELM: GoModule = GoModule {
     build_tags: "",
 };
 
+/// The Kubernetes programs of a real node, its DNS server and the process that holds the namespaces of a pod.
+pub static NODE: GoModule = GoModule {
+    title: "the Kubernetes programs of a real node",
+    folder: "cluster/node",
+    programs: &[
+        ("bridge", "bridge"),
+        ("coredns", "coredns"),
+        ("host-local", "host-local"),
+        ("kube-proxy", "kube-proxy"),
+        ("kubelet", "kubelet"),
+        ("loopback", "loopback"),
+        ("pause", "pause"),
+    ],
+    // The programs in images have no C library.
+    cgo: false,
+    first_build_bytes: 4 << 30,
+    cache_folder: "node",
+    go_mod: include_str!("../../../cluster/node/go.mod"),
+    go_sum: include_str!("../../../cluster/node/go.sum"),
+    sources: &[
+        include_str!("../../../cluster/node/coredns/main.go"),
+        include_str!("../../../cluster/node/pause/main.go"),
+    ],
+    packages: &["tool", "./coredns", "./pause"],
+    build_tags: "netgo",
+};
+
+/// The container runtime of a real node. A module of its own, because containerd needs newer libraries of Kubernetes than the
+/// kubelet.
+pub static CONTAINERS: GoModule = GoModule {
+    title: "the container runtime of a real node",
+    folder: "cluster/containers",
+    programs: &[
+        ("containerd", "containerd"),
+        ("containerd-shim-runc-v2", "containerd-shim-runc-v2"),
+        ("ctr", "ctr"),
+        ("runc", "runc"),
+    ],
+    // runc enters namespaces in C code.
+    cgo: true,
+    first_build_bytes: 3 << 30,
+    cache_folder: "containers",
+    go_mod: include_str!("../../../cluster/containers/go.mod"),
+    go_sum: include_str!("../../../cluster/containers/go.sum"),
+    sources: &[],
+    packages: &["tool"],
+    // Without seccomp, runc rejects pods with the profile RuntimeDefault. The others exclude parts of containerd that are not used.
+    build_tags: "seccomp,netgo,osusergo,no_btrfs,no_devmapper,no_zfs,no_tracing",
+};
+
 /// All modules, for tests that hold for each.
 #[cfg(test)]
-static MODULES: [&GoModule; 3] = [&CLUSTER, &REGISTRY, &HELM];
+static MODULES: [&GoModule; 5] = [&CLUSTER, &REGISTRY, &HELM, &NODE, &CONTAINERS];
 
 /// The built programs of a module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Binaries {
     folder: PathBuf,
 }
@@ -99,6 +150,10 @@ impl Binaries {
     /// The programs of the local cluster, or `None` if they are not built.
     pub fn find() -> Result<Option<Self>> {
         CLUSTER.find()
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub fn path(&self, program: &str) -> PathBuf {
@@ -208,13 +263,15 @@ mod tests {
 
     #[test]
     fn programs_match_tool_lines() {
-        for module in MODULES.into_iter().filter(|module| module.packages == ["tool"]) {
+        for module in MODULES.into_iter().filter(|module| module.packages.contains(&"tool")) {
+            let own = module.packages.iter().filter_map(|package| package.strip_prefix("./"));
             let single =
                 module.go_mod.lines().filter_map(|line| line.strip_prefix("tool ")).filter(|line| *line != "(");
             let block = module.go_mod.lines().skip_while(|line| *line != "tool (").skip(1);
             let mut tools: Vec<_> = single
                 .chain(block.take_while(|line| *line != ")"))
                 .map(|line| line.trim().trim_end_matches("/v3").rsplit('/').next().unwrap())
+                .chain(own)
                 .collect();
             tools.sort_unstable();
             let mut built: Vec<_> = module.programs.iter().map(|(built, _)| *built).collect();

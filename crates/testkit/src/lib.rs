@@ -37,6 +37,7 @@ pub mod process;
 pub mod process_tree;
 pub mod prometheus;
 pub mod pty;
+pub mod real_node;
 mod shared;
 pub mod skip;
 pub mod wait;

@@ -40,7 +40,7 @@ impl Cluster {
         let object = Object { metadata, ..Object::default() };
         let created = Api::<Object>::all(admin.clone()).create(&PostParams::default(), &object).await?;
         let namespace = Namespace { name: created.name_any(), admin };
-        if self.description().flavour == Flavour::Full {
+        if self.description().flavour != Flavour::Bare {
             self.wait_for_default_account(&namespace.name).await?;
         }
         Ok(namespace)

@@ -33,17 +33,24 @@ impl Authority {
         write(folder, "ca.pem", &authority_parameters()?.self_signed(&key)?.pem())?;
         write(folder, "ca-key.pem", &key.serialize_pem())?;
         let authority = Self::open(folder)?;
-        let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-        authority.store("server", &authority.server(&names)?)?;
+        authority.store_api_server(&[])?;
         // The API server calls etcd and aggregated APIs as this client. It has no authority of its own, so an aggregated
         // API has to check the name.
         authority.store("front-proxy", &authority.client("front-proxy-client", None)?)?;
+        // The API server calls kubelets as this client, for logs and `kubectl exec`.
+        authority.store("kubelet-client", &authority.client("kube-apiserver", Some("system:masters"))?)?;
         // The API server calls admission webhooks as this client.
         authority.store("webhook-client", &authority.client("api-server", None)?)?;
         let accounts = KeyPair::generate()?;
         write(folder, "service-accounts-key.pem", &accounts.serialize_pem())?;
         write(folder, "service-accounts.pem", &accounts.public_key_pem())?;
         Ok(authority)
+    }
+
+    /// Writes the certificate of the API server, which is also reached at `addresses`.
+    pub fn store_api_server(&self, addresses: &[&str]) -> Result<()> {
+        let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        self.store("server", &self.server(&[&names, addresses].concat())?)
     }
 
     /// Opens the authority that another process of this run has created.

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 /// Time for a graceful stop before processes are killed.
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
@@ -15,6 +15,9 @@ pub fn end_descendants(root: u32) {
     let start = Instant::now();
     let mut signalled = Vec::new();
     loop {
+        if root == std::process::id() {
+            reap_children();
+        }
         let living = descendants(root);
         if living.is_empty() {
             return;
@@ -31,6 +34,12 @@ pub fn end_descendants(root: u32) {
         }
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Collects the children of this process that have ended. The first process of a process namespace does not end before all others
+/// of the namespace are collected, and this process may have adopted them.
+fn reap_children() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
 /// Ids of all living descendants of `root`. Orphans are included if `root` is the subreaper that adopts them.

@@ -22,9 +22,11 @@ pub fn shared_cluster(flavour: Flavour) -> impl Future<Output = Option<&'static 
     async move {
         static FULL: OnceCell<Option<Cluster>> = OnceCell::const_new();
         static BARE: OnceCell<Option<Cluster>> = OnceCell::const_new();
+        static REAL: OnceCell<Option<Cluster>> = OnceCell::const_new();
         let cell = match flavour {
             Flavour::Full => &FULL,
             Flavour::Bare => &BARE,
+            Flavour::Real => &REAL,
         };
         match cell.get_or_try_init(|| find_or_start(flavour)).await {
             Ok(Some(cluster)) => Some(cluster),

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use object::elf::{DT_NEEDED, FileHeader64};
@@ -130,9 +131,16 @@ impl Dynamic {
     }
 }
 
+/// Read once: this program is large, and an image can have hundreds of libraries.
 fn own_loader() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot find the path of this program")?;
-    Dynamic::read(&own)?.loader.context("this program is static, so that no dynamic loader is known")
+    static OWN: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
+        let read = || {
+            let own = std::env::current_exe().context("cannot find the path of this program")?;
+            Dynamic::read(&own)?.loader.context("this program is static, so that no dynamic loader is known")
+        };
+        read().map_err(|error: anyhow::Error| format!("{error:#}"))
+    });
+    OWN.clone().map_err(anyhow::Error::msg)
 }
 
 fn defines(library: &Path, symbol: &[u8]) -> Result<bool> {

@@ -61,6 +61,17 @@ pub struct ImageCommand {
     plain_http: bool,
 }
 
+/// Writes the image of an operator that is already built, as an archive in `folder` for import on the same machine.
+pub fn write_local_archive(program: &Path, name: &str, folder: &Path) -> Result<PathBuf> {
+    let name = ImageReference::parse(name).with_context(|| format!("{name} is not the name of an image"))?;
+    let output = Some(folder.to_owned());
+    let command = ImageCommand { output, name, operator: None, uncompressed: true, push: None, plain_http: false };
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let store = tempfile::tempdir_in(folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+    command.write(program, Compression::Uncompressed, store.path(), folder)?;
+    Ok(command.file(folder, "tar"))
+}
+
 /// An image with its list of components.
 struct Written {
     image: Image,

@@ -1,14 +1,16 @@
 //! The steps of `cargo xtask test`, in the order in which they run: quick ones first.
 
+use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use steersman_testkit::binaries::REGISTRY;
+use steersman_testkit::real_node::PARTS_VARIABLE;
 
 use super::session::Session;
 use crate::command::{cargo, run};
-use crate::{check, go_programs, llamastack_real as real, python};
+use crate::{check, go_programs, llamastack_real as real_packages, python, real};
 
 pub struct TestStep {
     /// Name of the step, and of its test binary if it has one.
@@ -37,7 +39,7 @@ impl TestStep {
     }
 }
 
-pub const STEPS: [TestStep; 14] = [
+pub const STEPS: [TestStep; 15] = [
     TestStep::new("format", "formatting of the code", format),
     TestStep::new("clippy", "lints", clippy),
     TestStep::new("deny", "dependencies: licences, sources, banned crates", deny),
@@ -69,6 +71,11 @@ pub const STEPS: [TestStep; 14] = [
             go_programs::build_once(&REGISTRY, &[])?;
             run_scenarios(session, "commands", FEW_THREADS)
         },
+    ),
+    TestStep::on_cluster(
+        "real",
+        "the operator, its servers and Dynamo's profiler in containers (needs root)",
+        real_node,
     ),
 ];
 
@@ -122,7 +129,7 @@ fn llamastack_real(session: &mut Session) -> Result<()> {
         return session.skip("llamastack-real", "Python 3.12 was not found; install it as `python3.12`");
     };
     let packages = python.packages()?;
-    let command = real::command(&python, &packages, &session.folder.join("llamastack-real"))?;
+    let command = real_packages::command(&python, &packages, &session.folder.join("llamastack-real"))?;
     session.run_test_command(&command)
 }
 
@@ -135,6 +142,20 @@ fn dynamo_real(session: &mut Session) -> Result<()> {
     let mut command = test_command();
     command.args(["--test", "operator", "--", "--ignored", "dynamo::real_profiler"]);
     command.env("STEERSMAN_DYNAMO_PYTHON", python.program()).env("STEERSMAN_DYNAMO_PACKAGES", packages);
+    session.run_cargo_test(command)
+}
+
+fn real_node(session: &mut Session) -> Result<()> {
+    if let Some(why) = real::missing_requirement()? {
+        return session.skip_on_this_machine("real", &why);
+    }
+    session.stop_clusters();
+    let parts = real::prepare(false)?;
+    let description = session.folder.join("real.json");
+    fs::write(&description, serde_json::to_vec(&parts)?)
+        .with_context(|| format!("cannot write {}", description.display()))?;
+    let mut command = test_command();
+    command.args(["--test", "real"]).args(FEW_THREADS).env(PARTS_VARIABLE, description);
     session.run_cargo_test(command)
 }
 

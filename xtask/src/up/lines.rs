@@ -62,7 +62,7 @@ pub async fn show(
 }
 
 /// The columns of `kubectl get pods`, and the node.
-fn pod_line(pod: &Pod) -> String {
+pub fn pod_line(pod: &Pod) -> String {
     let Some(status) = &pod.status else { return "Unknown".to_owned() };
     let containers = status.container_statuses.iter().flatten();
     let waiting = containers.clone().find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone());

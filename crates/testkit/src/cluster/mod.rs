@@ -8,6 +8,7 @@ mod setup;
 mod start;
 mod store;
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -29,6 +30,9 @@ pub enum Flavour {
     Full,
     /// Only etcd and the API server: no controller changes an object.
     Bare,
+    /// The control plane of a [real node](crate::real_node): controllers and scheduler, without simulated nodes. It has no
+    /// Prometheus, which can run in a pod.
+    Real,
 }
 
 impl Flavour {
@@ -37,6 +41,7 @@ impl Flavour {
         match self {
             Self::Full => "full",
             Self::Bare => "bare",
+            Self::Real => "real",
         }
     }
 }
@@ -51,12 +56,37 @@ pub struct Options {
     pub prometheus_port: Option<u16>,
     /// The initial nodes of a full cluster.
     pub node_pools: Vec<NodePool>,
+    /// The network in which the control plane runs. `None` for that of this machine, with loopback addresses.
+    pub network: Option<NodeNetwork>,
 }
 
 impl Options {
     /// Free ports, and nodes without GPUs. A test that needs GPUs adds nodes.
     pub fn new(flavour: Flavour) -> Self {
-        Self { flavour, api_port: None, prometheus_port: None, node_pools: vec![NodePool::without_gpus("plain", 2)] }
+        let node_pools = vec![NodePool::without_gpus("plain", 2)];
+        Self { flavour, api_port: None, prometheus_port: None, node_pools, network: None }
+    }
+
+    /// The control plane of a real node, in the network of the node.
+    pub(crate) fn real(network: NodeNetwork) -> Self {
+        Self { node_pools: Vec::new(), network: Some(network), ..Self::new(Flavour::Real) }
+    }
+}
+
+/// The network namespace of a real node. Its ports and its routes are separate from those of this machine.
+#[derive(Clone, Debug)]
+pub struct NodeNetwork {
+    /// The file that stands for the namespace, in `/proc`.
+    pub namespace: PathBuf,
+    /// Address of the node, which this machine and the pods can reach.
+    pub address: Ipv4Addr,
+}
+
+impl NodeNetwork {
+    /// The program and the arguments that run `program` in this network.
+    fn enter(&self, program: &Path, arguments: &[String]) -> (PathBuf, Vec<String>) {
+        let enter = [format!("--net={}", self.namespace.display()), "--".to_owned(), program.display().to_string()];
+        ("nsenter".into(), enter.into_iter().chain(arguments.iter().cloned()).collect())
     }
 }
 
@@ -83,6 +113,8 @@ pub struct Cluster {
     pub(crate) folder: PathBuf,
     pub(crate) authority: Authority,
     description: Description,
+    /// See [`Options::network`].
+    network: Option<NodeNetwork>,
     /// Empty if another process started the cluster.
     processes: Vec<Process>,
 }
@@ -102,6 +134,7 @@ impl Cluster {
             folder: folder.to_owned(),
             authority: Authority::open(&folder.join(PKI_FOLDER))?,
             description: serde_json::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))?,
+            network: None,
             processes: Vec::new(),
         })
     }
@@ -132,6 +165,11 @@ impl Cluster {
 
     pub(crate) fn kubeconfig_with(&self, user: &str, credentials: &Credentials<'_>) -> Result<Kubeconfig> {
         client::kubeconfig(&self.description.api_url, self.authority.certificate(), user, credentials)
+    }
+
+    /// Ids of the programs that this process has started.
+    pub(crate) fn process_ids(&self) -> impl Iterator<Item = u32> {
+        self.processes.iter().map(Process::id)
     }
 
     /// Fails if one of the cluster's programs has ended.

@@ -3,11 +3,15 @@
 use std::path::Path;
 
 use super::admission;
+use super::start::Listen;
 use crate::audit;
 use crate::pki::Authority;
 
 /// The address range of Services; kubeadm's default.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
+
+/// Address of the Service of the API server: the first of the range.
+pub(super) const API_SERVICE_ADDRESS: &str = "10.96.0.1";
 
 /// Addresses of simulated pods. The range is reserved for benchmarks, so that no real host has these addresses, and
 /// EndpointSlices accept it, unlike loopback addresses. Nodes use the lower half of the same block.
@@ -36,16 +40,27 @@ pub(super) fn etcd(authority: &Authority, data: &Path, port: u16) -> Vec<String>
     ]
 }
 
-pub(super) fn api_server(authority: &Authority, folder: &Path, port: u16, etcd_port: u16) -> Vec<String> {
+pub(super) fn api_server(authority: &Authority, folder: &Path, listen: &Listen) -> Vec<String> {
     let pki = |name: &str| authority.file(name).display().to_string();
-    vec![
-        flag("etcd-servers", format_args!("https://127.0.0.1:{etcd_port}")),
+    let node = if listen.real_node {
+        vec![
+            flag("kubelet-client-certificate", pki("kubelet-client.pem")),
+            flag("kubelet-client-key", pki("kubelet-client-key.pem")),
+            flag("kubelet-certificate-authority", pki("ca.pem")),
+            flag("kubelet-preferred-address-types", "InternalIP"),
+        ]
+    } else {
+        // 127.0.0.1 is not allowed as an endpoint, and no program calls the API server through its Service.
+        vec![flag("endpoint-reconciler-type", "none")]
+    };
+    let common = vec![
+        flag("etcd-servers", format_args!("https://127.0.0.1:{}", listen.etcd_port)),
         flag("etcd-cafile", pki("ca.pem")),
         flag("etcd-certfile", pki("front-proxy.pem")),
         flag("etcd-keyfile", pki("front-proxy-key.pem")),
-        flag("bind-address", "127.0.0.1"),
-        flag("advertise-address", "127.0.0.1"),
-        flag("secure-port", port),
+        flag("bind-address", listen.address),
+        flag("advertise-address", listen.address),
+        flag("secure-port", listen.api_port),
         flag("permit-port-sharing", true),
         flag("tls-cert-file", pki("server.pem")),
         flag("tls-private-key-file", pki("server-key.pem")),
@@ -56,8 +71,6 @@ pub(super) fn api_server(authority: &Authority, folder: &Path, port: u16, etcd_p
         flag("service-account-key-file", pki("service-accounts.pem")),
         flag("service-account-signing-key-file", pki("service-accounts-key.pem")),
         flag("service-cluster-ip-range", SERVICE_RANGE),
-        // 127.0.0.1 is not allowed as an endpoint, and no program calls the API server through its Service.
-        flag("endpoint-reconciler-type", "none"),
         flag("requestheader-client-ca-file", pki("ca.pem")),
         flag("requestheader-allowed-names", "front-proxy-client"),
         flag("requestheader-username-headers", "X-Remote-User"),
@@ -69,7 +82,8 @@ pub(super) fn api_server(authority: &Authority, folder: &Path, port: u16, etcd_p
         flag("profiling", false),
         flag("audit-policy-file", folder.join(audit::POLICY_FILE).display()),
         flag("audit-log-path", folder.join(audit::LOG_FILE).display()),
-    ]
+    ];
+    common.into_iter().chain(node).collect()
 }
 
 pub(super) fn controller_manager(authority: &Authority, kubeconfig: &Path) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Starts a cluster: creates certificates, starts the programs, and waits until they are ready. If a step fails, the
 //! programs that are already running stop.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,63 +23,116 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options) -> Result<Cluster> {
     std::fs::create_dir_all(folder.join("log")).with_context(|| format!("cannot create {}", folder.display()))?;
-    let hold = |port: Option<u16>| port.map_or_else(ReservedPort::any_free, ReservedPort::with_number);
-    let api_port = hold(options.api_port)?;
+    let listen = Listen::choose(options)?;
     if let Some(port) = options.prometheus_port {
         // Prometheus cannot share a held port, but a port that is taken is reported before anything starts.
         ReservedPort::with_number(port)?;
     }
-    let etcd_port = ReservedPort::any_free()?;
     let mut cluster = Cluster {
         folder: folder.to_owned(),
         authority: Authority::create(&folder.join(PKI_FOLDER))?,
         description: Description {
             flavour: options.flavour,
-            api_url: format!("https://127.0.0.1:{}", api_port.number()),
-            etcd_url: format!("https://127.0.0.1:{}", etcd_port.number()),
+            api_url: format!("https://{}:{}", listen.address, listen.api_port),
+            etcd_url: format!("https://127.0.0.1:{}", listen.etcd_port),
             prometheus_url: None,
             processes: Vec::new(),
         },
+        network: options.network.clone(),
         processes: Vec::new(),
     };
+    if listen.real_node {
+        let addresses = [parts::API_SERVICE_ADDRESS, &listen.address.to_string()];
+        cluster.authority.store_api_server(&addresses)?;
+    }
     let admin = cluster.kubeconfig_for("admin", Some("system:masters"))?;
     client::write(&cluster.admin_kubeconfig(), &admin)?;
 
-    cluster.run(binaries, "etcd", &parts::etcd(&cluster.authority, &folder.join("etcd"), etcd_port.number()))?;
+    cluster.run(binaries, "etcd", &parts::etcd(&cluster.authority, &folder.join("etcd"), listen.etcd_port))?;
     audit::prepare(folder)?;
     admission::prepare(&cluster.authority, folder)?;
-    let arguments = parts::api_server(&cluster.authority, folder, api_port.number(), etcd_port.number());
+    let arguments = parts::api_server(&cluster.authority, folder, &listen);
     cluster.run(binaries, "kube-apiserver", &arguments)?;
     let client = cluster.admin().await?;
     cluster.wait_until_ready(&client).await?;
 
-    if options.flavour == Flavour::Full {
-        cluster.start_controllers(binaries, &client).await?;
-        for pool in &options.node_pools {
-            cluster.add_nodes(pool).await?;
+    match options.flavour {
+        Flavour::Full => {
+            cluster.simulate_nodes(binaries, &client).await?;
+            for pool in &options.node_pools {
+                cluster.add_nodes(pool).await?;
+            }
+            cluster.description.prometheus_url =
+                Some(prometheus::start(&mut cluster, binaries, options.prometheus_port).await?);
         }
-        cluster.description.prometheus_url =
-            Some(prometheus::start(&mut cluster, binaries, options.prometheus_port).await?);
+        Flavour::Real => {
+            cluster.start_controllers(binaries)?;
+            setup::wait_for_controllers(&mut cluster).await?;
+        }
+        Flavour::Bare => {}
     }
     cluster.describe()?;
     Ok(cluster)
 }
 
+/// Where the API server and etcd listen.
+pub(super) struct Listen {
+    /// Address of the API server. etcd always listens on the loopback address of its network.
+    pub address: Ipv4Addr,
+    pub api_port: u16,
+    pub etcd_port: u16,
+    /// Whether a real node joins the cluster.
+    pub real_node: bool,
+    /// Ports of this machine that nobody else may take.
+    _held: Option<[ReservedPort; 2]>,
+}
+
+impl Listen {
+    fn choose(options: &Options) -> Result<Self> {
+        if let Some(network) = &options.network {
+            // Every port of a new network is free.
+            let (api_port, etcd_port) = (API_PORT, ETCD_PORT);
+            return Ok(Self { address: network.address, api_port, etcd_port, real_node: true, _held: None });
+        }
+        let api = options.api_port.map_or_else(ReservedPort::any_free, ReservedPort::with_number)?;
+        let etcd = ReservedPort::any_free()?;
+        let (api_port, etcd_port) = (api.number(), etcd.number());
+        Ok(Self { address: Ipv4Addr::LOCALHOST, api_port, etcd_port, real_node: false, _held: Some([api, etcd]) })
+    }
+}
+
+/// The usual ports, for a control plane in a network of its own.
+const API_PORT: u16 = 6443;
+const ETCD_PORT: u16 = 2379;
+
 impl Cluster {
     pub(super) fn run(&mut self, binaries: &Binaries, program: &str, arguments: &[String]) -> Result<&mut Process> {
         let log = self.folder.join("log").join(format!("{program}.log"));
-        let process = Process::start(program, &binaries.path(program), arguments, &self.folder, log)?;
+        let path = binaries.path(program);
+        let process = match &self.network {
+            None => Process::start(program, &path, arguments, &self.folder, log)?,
+            Some(network) => {
+                let (enter, arguments) = network.enter(&path, arguments);
+                Process::start(program, &enter, &arguments, &self.folder, log)?
+            }
+        };
         self.processes.push(process);
         self.processes.last_mut().context("a process was just started")
     }
 
-    async fn start_controllers(&mut self, binaries: &Binaries, client: &Client) -> Result<()> {
-        setup::apply_rules(client).await?;
+    fn start_controllers(&mut self, binaries: &Binaries) -> Result<()> {
         let kubeconfig = self.component_kubeconfig("kube-controller-manager", "system:kube-controller-manager")?;
         let arguments = parts::controller_manager(&self.authority, &kubeconfig);
         self.run(binaries, "kube-controller-manager", &arguments)?;
         let kubeconfig = self.component_kubeconfig("kube-scheduler", "system:kube-scheduler")?;
         self.run(binaries, "kube-scheduler", &parts::scheduler(&kubeconfig))?;
+        Ok(())
+    }
+
+    /// Starts the controllers and kwok.
+    async fn simulate_nodes(&mut self, binaries: &Binaries, client: &Client) -> Result<()> {
+        setup::apply_rules(client).await?;
+        self.start_controllers(binaries)?;
         let stages = self.folder.join("stages.yaml");
         std::fs::write(&stages, include_str!("stages.yaml"))?;
         let kubeconfig = self.component_kubeconfig("kwok", setup::KWOK_USER)?;

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, HTTPGetAction, Probe, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EnvVar, HTTPGetAction, Lifecycle, LifecycleHandler, Probe, ResourceRequirements,
+    SleepAction,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, Overrides};
@@ -18,6 +21,13 @@ type Amounts = BTreeMap<String, Quantity>;
 
 pub const CONTAINER: &str = "llama-stack";
 const MEMORY: &str = "1Gi";
+
+/// Failed startup probes, ten seconds apart, after which a server is restarted. A server on a busy node needs more than half a
+/// minute, and one that loads models more; a crash is noticed at once in any case.
+const STARTUP_FAILURES: i32 = 30;
+
+/// Time in which nodes learn that a pod ends.
+const DRAIN_SECONDS: i64 = 5;
 
 /// Starts a server with a mounted configuration, whose values reach the script as variables only. The entry point of the
 /// server has changed twice. An unknown version counts as new.
@@ -64,6 +74,7 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
         env: Some(env(spec, setup)),
         resources: Some(resources(spec)),
         volume_mounts: Some(volume_mounts(object, setup)),
+        lifecycle: drain(overrides),
         startup_probe: Some(Probe {
             http_get: Some(HTTPGetAction {
                 path: Some("/v1/health".to_owned()),
@@ -73,12 +84,22 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
             }),
             initial_delay_seconds: Some(15),
             timeout_seconds: Some(30),
-            failure_threshold: Some(3),
+            failure_threshold: Some(STARTUP_FAILURES),
             success_threshold: Some(1),
             ..Default::default()
         }),
         ..Default::default()
     }
+}
+
+/// Keeps a server running until no node sends it requests any more. Nodes learn of the end of a pod a moment after its processes
+/// do, and the server closes its port at once.
+fn drain(overrides: Option<&Overrides>) -> Option<Lifecycle> {
+    let grace = overrides.and_then(|pod| pod.termination_grace_period_seconds);
+    // The API server rejects a pause that is longer than the grace period, or zero.
+    let seconds = grace.map_or(DRAIN_SECONDS, |grace| grace.min(DRAIN_SECONDS));
+    let pause = LifecycleHandler { sleep: Some(SleepAction { seconds }), ..Default::default() };
+    (seconds > 0).then(|| Lifecycle { pre_stop: Some(pause), ..Default::default() })
 }
 
 /// Names are unique, because server-side apply rejects duplicates. The last entry of a name counts, in its place, where
@@ -138,4 +159,19 @@ fn completed(given: Option<Amounts>, defaults: &[(String, Quantity)]) -> Amounts
         }
     }
     amounts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pause_fits_grace_period() {
+        for (grace, expected) in [(None, Some(5)), (Some(30), Some(5)), (Some(3), Some(3)), (Some(0), None)] {
+            let overrides = Overrides { termination_grace_period_seconds: grace, ..Overrides::default() };
+            let pause = drain(Some(&overrides)).and_then(|hooks| hooks.pre_stop?.sleep);
+            assert_eq!(pause.map(|pause| pause.seconds), expected, "{grace:?}");
+        }
+        assert!(drain(None).is_some());
+    }
 }

@@ -144,11 +144,12 @@ spec:
         - {name: LLAMA_STACK_CONFIG, value: /etc/llama-stack/config.yaml}
         resources:
           requests: {cpu: '1', memory: 1Gi}
+        lifecycle: {preStop: {sleep: {seconds: 5}}}
         startupProbe:
           httpGet: {path: /v1/health, port: 8321}
           initialDelaySeconds: 15
           timeoutSeconds: 30
-          failureThreshold: 3
+          failureThreshold: 30
           successThreshold: 1
         volumeMounts: [{name: lls-storage, mountPath: /.llama}]
       volumes: [{name: lls-storage, emptyDir: {}}]
@@ -224,11 +225,12 @@ spec:
           valueFrom: {secretKeyRef: {name: hf, key: token}}
         resources:
           requests: {cpu: '1', memory: 1Gi}
+        lifecycle: {preStop: {sleep: {seconds: 5}}}
         startupProbe:
           httpGet: {path: /v1/health, port: 8321}
           initialDelaySeconds: 15
           timeoutSeconds: 30
-          failureThreshold: 3
+          failureThreshold: 30
           successThreshold: 1
         volumeMounts: [{name: lls-storage, mountPath: /data}]
       volumes:
@@ -286,7 +288,7 @@ spec:
           httpGet: {path: /v1/health, port: 9000}
           initialDelaySeconds: 15
           timeoutSeconds: 30
-          failureThreshold: 3
+          failureThreshold: 30
           successThreshold: 1
         volumeMounts:
         - {name: lls-storage, mountPath: /.llama}
