@@ -39,7 +39,7 @@ impl TestStep {
     }
 }
 
-pub const STEPS: [TestStep; 15] = [
+pub const STEPS: [TestStep; 14] = [
     TestStep::new("format", "formatting of the code", format),
     TestStep::new("clippy", "lints", clippy),
     TestStep::new("deny", "dependencies: licences, sources, banned crates", deny),
@@ -72,16 +72,17 @@ pub const STEPS: [TestStep; 15] = [
             run_scenarios(session, "commands", FEW_THREADS)
         },
     ),
+];
+
+/// Steps that run only if they are named: they need large downloads and much time.
+pub const ON_DEMAND: [TestStep; 2] = [
+    TestStep::on_cluster("dynamo-real", "DynamoGraphDeploymentRequests with the real profiler", dynamo_real),
     TestStep::on_cluster(
         "real",
         "the operator, its servers and Dynamo's profiler in containers (needs root)",
         real_node,
     ),
 ];
-
-/// Steps that run only if they are named: they need large downloads and much time.
-pub const ON_DEMAND: [TestStep; 1] =
-    [TestStep::on_cluster("dynamo-real", "DynamoGraphDeploymentRequests with the real profiler", dynamo_real)];
 
 pub fn names() -> PossibleValuesParser {
     let value = |step: &TestStep, note: &str| PossibleValue::new(step.name).help(format!("{}{note}", step.about));
