@@ -191,7 +191,8 @@ fn users_objects() -> [(Family, Value); 3] {
     ]
 }
 
-#[tokio::test]
+// kubectl and helm block a thread, while the forwarder passes their reviews to the webhook on another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chart_is_installed_used_upgraded_and_removed() {
     let Some(env) = chart_env().await else { return };
     for namespace in [NAMESPACE, "team-a"] {
@@ -219,8 +220,14 @@ async fn chart_is_installed_used_upgraded_and_removed() {
 
     // All three families work with the roles of the chart.
     for (family, manifest) in users_objects() {
-        let created = async || env.apply(&manifest).is_ok().then_some(());
-        wait::eventually(&format!("the API server accepts a {family}"), created).await.unwrap();
+        let last = std::cell::RefCell::new(String::new());
+        let created = async || {
+            let output = env.apply(&manifest);
+            last.replace(format!("{}{}", output.stdout, output.stderr));
+            output.is_ok().then_some(())
+        };
+        let accepted = wait::eventually(&format!("the API server accepts a {family}"), created).await;
+        accepted.unwrap_or_else(|error| panic!("{error}: {}\n{}", last.borrow(), operator.log().text()));
     }
     for (family, manifest) in users_objects() {
         let name = manifest["metadata"]["name"].as_str().unwrap();

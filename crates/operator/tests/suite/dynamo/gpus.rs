@@ -1,6 +1,6 @@
 //! GPU discovery from fake DCGM exporters, and the effect of the operator's settings on the profiling Job.
 
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
 use steersman::dynamo::observe::hardware::{Endpoint, ExporterSource, HardwareDiscovery, Sources};
@@ -215,6 +215,9 @@ async fn operator_fills_hardware_and_applies_job_settings() {
     fake.set("10.6.0.1:9400", metrics(METRICS));
     let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
     test.namespace.api().create(&PostParams::default(), &account).await.unwrap();
+    // A missing token would be looked up again, which counts as `requeue` and not as `success`.
+    let token: Secret = object(json!({ "metadata": { "name": names::TOKEN_SECRET } }));
+    test.namespace.api().create(&PostParams::default(), &token).await.unwrap();
     let settings = ["--operator-image-pull-policy", "Never", "--dgdr-profiling-cluster-role", ""];
     let addresses = ["--dgdr-nats-address", "nats://nats:4222", "--dgdr-etcd-address", "etcd:2379"];
     assert_eq!(test.request().await.resource_version(), version);

@@ -85,8 +85,8 @@ fn differing_adopted_pods_are_reported() {
         "Deployment starter was created by an earlier operator. Its pods are not restarted, although Steersman would \
          set \
          spec.template.metadata.labels.app.kubernetes.io/instance, spec.template.spec.containers[0].env, \
-         spec.template.spec.containers[0].image, spec.template.spec.containers[0].name, \
-         spec.template.spec.containers[0].ports and 6 more differently."
+         spec.template.spec.containers[0].image, spec.template.spec.containers[0].lifecycle, \
+         spec.template.spec.containers[0].name and 7 more differently."
     );
     assert!(findings[0].remedy.ends_with("kubectl label deployment starter steersman.dev/adopted-"), "{findings:?}");
 

@@ -121,7 +121,8 @@ async fn unready_pods_report_cause_until_ready() {
             found["status"] == "False" && found["message"].as_str().is_some_and(|found| found.contains(text))
         }
     };
-    let object = until(&env, &operator, "starter", "DeploymentReady", reports("ImagePullBackOff")).await;
+    // The pod can be seen before the Deployment counts it.
+    let object = until(&env, &operator, "starter", "Available", reports("replicas available: ImagePullBackOff")).await;
     let why = "ImagePullBackOff: container llama-stack cannot pull image \
                docker.io/llamastack/distribution-starter:0.7.1: rpc \
                error: code = NotFound desc = failed to pull and unpack image \
