@@ -35,6 +35,9 @@ async fn chart_env() -> Option<ChartEnv> {
     Some(ChartEnv { cluster, admin: cluster.admin().await.unwrap(), home, _private: private })
 }
 
+/// Namespace of the objects of users. No values file names it, so that no release meets the children of these objects.
+const USERS_NAMESPACE: &str = "team-b";
+
 /// A helm command that runs, and waits for its hooks.
 struct RunningHelm(tokio::task::JoinHandle<CommandOutput>);
 
@@ -149,13 +152,13 @@ impl ChartEnv {
 
     fn objects(&self, family: Family) -> Api<DynamicObject> {
         let resource = crate::schemas::api_resource(family, family.storage_version());
-        Api::namespaced_with(self.admin.clone(), "team-a", &resource)
+        Api::namespaced_with(self.admin.clone(), USERS_NAMESPACE, &resource)
     }
 
     fn apply(&self, manifest: &Value) -> CommandOutput {
         let file = self.home.path().join("object.json");
         std::fs::write(&file, manifest.to_string()).unwrap();
-        self.kubectl(&["apply", "--server-side", "-n", "team-a", "-f", file.to_str().unwrap()])
+        self.kubectl(&["apply", "--server-side", "-n", USERS_NAMESPACE, "-f", file.to_str().unwrap()])
     }
 
     /// What helm has installed and not removed, without the Secrets in which it stores releases.
@@ -195,7 +198,7 @@ fn users_objects() -> [(Family, Value); 3] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chart_is_installed_used_upgraded_and_removed() {
     let Some(env) = chart_env().await else { return };
-    for namespace in [NAMESPACE, "team-a"] {
+    for namespace in [NAMESPACE, USERS_NAMESPACE] {
         env.create_namespace(namespace).await;
     }
     // The pods of the hooks wait until the test has run their commands.
@@ -237,7 +240,7 @@ async fn chart_is_installed_used_upgraded_and_removed() {
         };
         wait::eventually(&format!("{family} {name} has conditions"), reconciled).await.unwrap();
     }
-    let servers: Api<Deployment> = Api::namespaced(env.admin.clone(), "team-a");
+    let servers: Api<Deployment> = Api::namespaced(env.admin.clone(), USERS_NAMESPACE);
     wait::until(servers.clone(), "stack", "exists", wait::TIMEOUT, |_| true).await.unwrap();
     assert!(!operator.log().contains("forbidden"), "{}", operator.log().text());
 
@@ -264,13 +267,13 @@ async fn chart_is_installed_used_upgraded_and_removed() {
         let name = manifest["metadata"]["name"].as_str().unwrap();
         let found = env.objects(family).get(name).await.unwrap();
         assert!(found.metadata.finalizers.unwrap_or_default().is_empty(), "{family}");
-        let annotate = ["annotate", family.plural(), name, "-n", "team-a", "seen=yes"];
+        let annotate = ["annotate", family.plural(), name, "-n", USERS_NAMESPACE, "seen=yes"];
         env.kubectl(&annotate).ok();
     }
     servers.get("stack").await.unwrap();
     for (family, manifest) in users_objects() {
         let name = manifest["metadata"]["name"].as_str().unwrap();
-        env.kubectl(&["delete", family.plural(), name, "-n", "team-a", "--timeout", "60s"]).ok();
+        env.kubectl(&["delete", family.plural(), name, "-n", USERS_NAMESPACE, "--timeout", "60s"]).ok();
         assert!(env.objects(family).get_opt(name).await.unwrap().is_none());
     }
     for family in steersman_api::crds::FAMILIES {
