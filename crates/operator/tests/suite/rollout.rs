@@ -65,7 +65,7 @@ async fn every_command_of_the_rollout_page_works() {
     assert_eq!((account.namespace.as_str(), account.name.as_str()), (NAMESPACE, NAME));
     let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
     let operator = OperatorCommand::new(program, &account.kubeconfig, "rollout").start(folder.path()).unwrap();
-    let ready = async || operator.log().contains(r#""msg":"controller started","controller":"va""#).then_some(());
+    let ready = async || operator.log().text().contains(r#""controller started","controller":"va""#).then_some(());
     let started = wait::eventually("the controller of VariantAutoscalings starts", ready).await;
     started.unwrap_or_else(|error| panic!("{error}\n{}", operator.log().text()));
 
