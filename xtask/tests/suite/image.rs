@@ -351,7 +351,7 @@ fn wrong_arguments_of_image_are_explained() {
     let text = last_error(&image(&[], &manifest, folder.path()));
     assert!(text.contains("Cargo.toml is not a program or library of a 64-bit Linux (ELF)"), "{text}");
     for (arguments, expected) in [
-        (&["--name", "UPPER/case:1"][..], "is not an image reference"),
+        (&["--name", "case/UPPER:1"][..], "is not an image reference"),
         (&["--push", "a.example/b@sha256:1"], "is not a digest"),
         (&["--plain-http"], "--push"),
     ] {

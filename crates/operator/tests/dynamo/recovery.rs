@@ -64,7 +64,10 @@ async fn failed_request_is_retried_by_annotation() {
     ns.complete_profiling().await;
     let request = ns.wait_for_phase("Deploying").await;
     assert_eq!(request["status"]["lastRetry"], "1");
-    let output = ns.kubectl_output("retried");
+    // Events are published after the status is written.
+    let published =
+        async || Some(ns.kubectl_output("retried")).filter(|output| output.description.contains("DeploymentCreated"));
+    let output = wait::eventually("the event of the new graph is published", published).await.unwrap();
     output.assert_status("Deploying", "Deploying", &[], &["Retrying", "DeploymentCreated"]);
 }
 

@@ -271,7 +271,7 @@ mod tests {
         let value = || metrics.text().unwrap().lines().find(|line| line.starts_with(name)).map(str::to_owned);
         assert_eq!(value(), None);
         metrics.certificate_expires(1_800_000_000);
-        assert_eq!(value(), Some(format!("{name} 1800000000")));
+        assert_eq!(value(), Some(format!("{name}{{}} 1800000000")));
     }
 
     #[test]
