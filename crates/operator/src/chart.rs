@@ -100,7 +100,7 @@ pub fn kustomize_namespaced() -> Result<String, InstallRenderError> {
     Ok(without_namespace(&args.manifests()?))
 }
 
-/// Drops the Namespace, which whoever installs into a single namespace has already.
+/// Drops the Namespace: an installation into a single namespace uses an existing one.
 fn without_namespace(manifests: &str) -> String {
     let documents = manifests.split("---\n").enumerate();
     let header = manifests.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n"));

@@ -80,9 +80,9 @@ pub struct Grant {
 #[serde(rename_all = "kebab-case")]
 pub enum Installations {
     All,
-    /// Those that reconcile the objects of all namespaces.
+    /// The installation reconciles the objects of all namespaces.
     ClusterWide,
-    /// Those that reconcile the objects of one namespace.
+    /// The installation reconciles the objects of one namespace.
     SingleNamespace,
 }
 

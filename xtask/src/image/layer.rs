@@ -55,7 +55,7 @@ impl Entry {
     }
 
     /// A file of this machine. A link is followed. The mode becomes 0755 if the owner may execute the file, else 0644: the
-    /// umask of whoever made the file does not enter the layer.
+    /// umask under which the file was written does not enter the layer.
     pub fn host_file(path: impl Into<PathBuf>, file: impl Into<PathBuf>) -> Result<Self> {
         let file = file.into();
         let metadata = fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?;

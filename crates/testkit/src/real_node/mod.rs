@@ -69,11 +69,11 @@ impl Parts {
 /// The programs of a real node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeBinaries {
-    /// Those of [`crate::binaries::CLUSTER`].
+    /// The programs of [`crate::binaries::CLUSTER`].
     pub control_plane: Binaries,
-    /// Those of [`crate::binaries::NODE`].
+    /// The programs of [`crate::binaries::NODE`].
     pub kubernetes: Binaries,
-    /// Those of [`crate::binaries::CONTAINERS`].
+    /// The programs of [`crate::binaries::CONTAINERS`].
     pub containers: Binaries,
     pub system: SystemTools,
 }
