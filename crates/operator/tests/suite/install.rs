@@ -7,9 +7,12 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::install::{IMAGE, file};
 use steersman::installation::{NAME, NAMESPACE};
-use steersman_testkit::{Flavour, shared_cluster};
+use steersman_testkit::{Flavour, shared_cluster, wait};
 
 use crate::command::{kubectl, output_of};
+use crate::installation::{FAMILIES, Installation, UsersObjects};
+use crate::private_cluster::private_cluster;
+use crate::shell::root;
 
 fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap()
@@ -100,4 +103,51 @@ fn installed_pods_know_their_image_and_serve_the_webhooks() {
         assert_eq!((&client["name"], &client["namespace"]), (&service["metadata"]["name"], &json!(NAMESPACE)));
         assert_eq!(client["port"], target["port"]);
     }
+}
+
+/// CRDs with a conversion webhook.
+const CONVERTED: [&str; 2] = ["llamastackdistributions.llamastack.io", "dynamographdeploymentrequests.nvidia.com"];
+
+/// Objects of the file that have webhooks, with their CA bundles and generations.
+fn webhook_clients(installation: &Installation) -> String {
+    let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations,customresourcedefinitions";
+    let columns = "-o=jsonpath={range .items[*]}{.metadata.name}{\" \"}{.metadata.generation}{\" \"}\
+                   {.webhooks[*].clientConfig.caBundle}{.spec.conversion.webhook.clientConfig.caBundle}{\"\\n\"}{end}";
+    let listed = installation.kubectl(&["get", kinds, columns]).ok();
+    let ours = |line: &&str| line.starts_with("steersman-") || CONVERTED.iter().any(|name| line.starts_with(name));
+    listed.lines().filter(ours).map(|line| format!("{line}\n")).collect()
+}
+
+/// The file as it is in the repository, applied as the docs say, with the arguments, variables and account of its Deployment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn installed_file_runs_all_families() {
+    let Some(private) = private_cluster().await else { return };
+    let installation = Installation::new(private.cluster, NAMESPACE).await;
+    let path = root().join("deploy/install.yaml").display().to_string();
+    let apply = || installation.kubectl(&["apply", "--server-side", "-f", &path]).ok();
+    apply();
+    let folder = tempfile::tempdir().unwrap();
+    let operator = installation.start_operator("installed", folder.path()).await;
+    let trusted = async || {
+        let clients = webhook_clients(&installation);
+        let expected = steersman::admission::ALL.len() + CONVERTED.len();
+        (clients.lines().count() == expected && clients.lines().all(|line| line.split(' ').nth(2) != Some("")))
+            .then_some(clients)
+    };
+    let before = wait::eventually("every client of the webhooks has the CA", trusted).await.unwrap_or_else(|error| {
+        panic!("{error}\n{}\n{}", webhook_clients(&installation), operator.log().text());
+    });
+    let generation = installation.deployment().await.metadata.generation;
+    apply();
+    assert_eq!(webhook_clients(&installation), before, "the file can be applied again without a change");
+    assert_eq!(installation.deployment().await.metadata.generation, generation);
+
+    let _forwarder = installation.forward_webhooks(&operator).await;
+    installation.create_namespace("team-file").await;
+    let users = UsersObjects::new(&installation, "team-file");
+    users.create(&FAMILIES, &operator).await;
+    users.wait_for_effects(&FAMILIES, &operator).await;
+    users.delete(&FAMILIES).await;
+    drop(operator);
+    installation.kubectl(&["delete", "-f", &path, "--timeout=120s"]).ok();
 }
