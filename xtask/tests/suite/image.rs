@@ -18,7 +18,8 @@ use steersman_runtime::http::{Http, HttpRequest, HttpSettings};
 use steersman_testkit::binaries::REGISTRY;
 use steersman_testkit::ports::ReservedPort;
 use steersman_testkit::process::Process;
-use steersman_testkit::skip;
+use steersman_testkit::prometheus::ClientAuth;
+use steersman_testkit::{PrometheusServer, skip};
 
 use crate::support::{eventually, xtask};
 
@@ -168,6 +169,7 @@ fn image_of_operator_is_reproducible_and_runs() {
     let bundle = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     assert!(bundle.matches("-----BEGIN CERTIFICATE-----").count() > 100);
     resolves_names(&root, entrypoint);
+    trusts_bundle(&root, entrypoint);
 }
 
 /// The commit of the clone, if it is one.
@@ -185,6 +187,40 @@ fn in_root(root: &Path, program: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// Writes a kubeconfig for this server, without its CA, into the root folder of the image.
+fn write_kubeconfig(root: &Path, server: &str) {
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
+        "clusters": [{ "name": "test", "cluster": { "server": server } }],
+        "users": [{ "name": "test", "user": {} }],
+    });
+    fs::write(root.join("tmp/kubeconfig"), kubeconfig.to_string()).unwrap();
+}
+
+/// Lets the operator connect to a server with TLS, before and after its CA is in the list of the image.
+fn trusts_bundle(root: &Path, entrypoint: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some(server) = runtime.block_on(PrometheusServer::start(ClientAuth::NotRequired)).unwrap() else {
+        return skip::skip("image: the list of CAs", "Prometheus is not built; `cargo xtask test` builds it");
+    };
+    write_kubeconfig(root, &server.url());
+    let error = || {
+        let output = in_root(root, entrypoint, &["preflight", "--kubeconfig", "/tmp/kubeconfig"]).output().unwrap();
+        assert!(!output.status.success(), "the server is no API server");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let unknown = error();
+    assert!(unknown.contains("is not trusted (UnknownIssuer)"), "{unknown}");
+    let authority = fs::read_to_string(server.file("ca.pem")).unwrap();
+    let bundle = root.join("etc/ssl/certs/ca-certificates.crt");
+    fs::write(&bundle, fs::read_to_string(&bundle).unwrap() + &authority).unwrap();
+    let trusted = error();
+    assert!(!trusted.contains("certificate") && !trusted.contains("refuses connections"), "{trusted}");
+}
+
 /// Lets the operator look for an API server whose name only the DNS server of this test knows.
 fn resolves_names(root: &Path, entrypoint: &str) {
     // Other runs of this test have other addresses.
@@ -195,16 +231,8 @@ fn resolves_names(root: &Path, entrypoint: &str) {
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = api.local_addr().unwrap().port();
     let server = format!("http://{API_HOST}:{port}");
-    let kubeconfig = serde_json::json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
-        "clusters": [{ "name": "test", "cluster": { "server": server } }],
-        "users": [{ "name": "test", "user": {} }],
-    });
     fs::write(root.join("etc/resolv.conf"), format!("nameserver {address}\noptions timeout:1\n")).unwrap();
-    fs::write(root.join("tmp/kubeconfig"), kubeconfig.to_string()).unwrap();
+    write_kubeconfig(root, &server);
     let mut command = in_root(root, entrypoint, &["preflight", "--kubeconfig", "/tmp/kubeconfig"]);
     let mut running = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
     api.set_nonblocking(true).unwrap();

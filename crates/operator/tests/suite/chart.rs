@@ -52,7 +52,7 @@ fn run_helm(arguments: &[&str]) -> Option<CommandOutput> {
 }
 
 /// The objects that helm renders with these further arguments, hooks included.
-fn render(arguments: &[&str]) -> Option<Vec<Value>> {
+pub fn render(arguments: &[&str]) -> Option<Vec<Value>> {
     let chart = folder();
     let template = ["template", "steersman", chart.to_str().unwrap(), "--namespace", NAMESPACE];
     let text = run_helm(&[&template, arguments].concat())?.ok();

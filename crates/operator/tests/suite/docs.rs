@@ -3,7 +3,7 @@
 use serde_json::Value;
 use steersman::installation::NAMESPACE;
 use steersman_testkit::binaries::HELM;
-use steersman_testkit::skip;
+use steersman_testkit::{Flavour, shared_cluster, skip};
 
 use crate::installation::{FAMILIES, Installation, UsersObjects};
 use crate::private_cluster::private_cluster;
@@ -165,4 +165,30 @@ async fn commands_of_kustomize_installation_work() {
     assert_eq!(variables.len(), 3, "the other variables stay");
 
     shell.run("kubectl delete -k deploy/kustomize/base --timeout=120s").await.ok();
+}
+
+/// The first column of the table of symptoms quotes what kubectl and helm print.
+#[tokio::test]
+async fn quoted_symptoms_are_those_of_the_tools() {
+    if HELM.find().unwrap().is_none() {
+        let test = "docs::quoted_symptoms_are_those_of_the_tools";
+        return skip::skip(test, "helm is not built; `cargo xtask test` builds it");
+    }
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
+    let namespace = cluster.namespace("symptoms").await.unwrap();
+    let name = namespace.name();
+    let page = std::fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let shell = Shell::new(cluster, std::path::Path::new("/dev/null"));
+    let install = format!("helm install symptoms deploy/chart --dry-run=server --namespace {name}");
+    let owned = format!("kubectl create serviceaccount symptoms-steersman -n {name} && {install}");
+    for (command, symptom) in [
+        ("kubectl apply --dry-run=server -f deploy/install.yaml", "metadata.annotations: Too long"),
+        (&format!("{install} --set metrics.serviceMonitor.enabled=true"), "no matches for kind \"ServiceMonitor\""),
+        (&format!("{install} --set replica=3"), "values don't meet the specifications of the schema"),
+        (&owned, "invalid ownership metadata"),
+    ] {
+        let error = shell.run(command).await.failure();
+        assert!(error.contains(symptom), "{command}: {error}");
+        assert!(page.contains(&format!("`{symptom}`")), "the page does not quote {symptom}");
+    }
 }

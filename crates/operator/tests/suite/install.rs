@@ -53,6 +53,19 @@ async fn api_server_accepts_every_installed_object() {
     }
 }
 
+/// The pods of Deployments and Jobs.
+fn pods(documents: &[Value]) -> Vec<Value> {
+    let templates = documents.iter().filter(|document| !document["spec"]["template"]["spec"].is_null());
+    let pod = |document: &Value| {
+        let mut pod = document["spec"]["template"].clone();
+        pod["apiVersion"] = "v1".into();
+        pod["kind"] = "Pod".into();
+        pod["metadata"]["name"] = document["metadata"]["name"].clone();
+        pod
+    };
+    templates.map(pod).collect()
+}
+
 #[tokio::test]
 async fn operator_pods_meet_restricted_level() {
     let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
@@ -60,12 +73,6 @@ async fn operator_pods_meet_restricted_level() {
     let label = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
     let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(cluster.admin().await.unwrap());
     namespaces.patch(namespace.name(), &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
-    let deployment = find(&documents(&file().unwrap()), "Deployment").clone();
-    let mut pod = deployment["spec"]["template"].clone();
-    pod["apiVersion"] = "v1".into();
-    pod["kind"] = "Pod".into();
-    pod["metadata"]["name"] = NAME.into();
-    output_of(&mut kubectl(cluster, &["create", "serviceaccount", NAME, "-n", namespace.name()])).ok();
     let folder = tempfile::tempdir().unwrap();
     let create = |pod: &Value| {
         let path = folder.path().join("pod.json");
@@ -73,7 +80,22 @@ async fn operator_pods_meet_restricted_level() {
         let create = ["create", "--dry-run=server", "--validate=strict", "-n", namespace.name(), "-f"];
         output_of(kubectl(cluster, &create).arg(&path))
     };
-    create(&pod).ok();
+    let mut pods = pods(&documents(&file().unwrap()));
+    if let Some(rendered) = crate::chart::render(&[]) {
+        let of_chart = self::pods(&rendered);
+        assert_eq!(of_chart.len(), 3, "the operator and two hooks");
+        pods.extend(of_chart);
+    }
+    for pod in &pods {
+        let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
+        let known =
+            output_of(&mut kubectl(cluster, &["get", "serviceaccount", account, "-n", namespace.name()])).is_ok();
+        if !known {
+            output_of(&mut kubectl(cluster, &["create", "serviceaccount", account, "-n", namespace.name()])).ok();
+        }
+        create(pod).ok();
+    }
+    let mut pod = pods.remove(0);
     // The level is enforced: the same pod without its security context is rejected.
     pod["spec"]["containers"][0]["securityContext"] = json!({});
     let rejected = create(&pod);

@@ -266,7 +266,7 @@ async fn failed_hook_stops_install_and_keeps_job() {
     let Some(env) = chart_env().await else { return };
     env.installation.create_namespace(NAMESPACE).await;
     let fail = r#"hooks={"podAnnotations":{"steersman.dev/play":"fail"},"activeDeadlineSeconds":5}"#;
-    let error = env.start_release("install", &["--set-json", fail]).0.await.unwrap().failure();
+    let error = env.start_release("install", &["--set-json", fail, "--timeout", "30s"]).0.await.unwrap().failure();
     assert!(error.contains("pre-install"), "{error}");
     env.jobs().get("steersman-apply-crds").await.unwrap();
     assert!(!env.leftovers().contains("deployment"), "nothing is installed after the failure");
