@@ -182,7 +182,6 @@ async fn quoted_symptoms_are_those_of_the_tools() {
     let install = format!("helm install symptoms deploy/chart --dry-run=server --namespace {name}");
     let owned = format!("kubectl create serviceaccount symptoms-steersman -n {name} && {install}");
     for (command, symptom) in [
-        ("kubectl apply --dry-run=server -f deploy/install.yaml", "metadata.annotations: Too long"),
         (&format!("{install} --set metrics.serviceMonitor.enabled=true"), "no matches for kind \"ServiceMonitor\""),
         (&format!("{install} --set replica=3"), "values don't meet the specifications of the schema"),
         (&owned, "invalid ownership metadata"),
