@@ -22,6 +22,18 @@ pub fn skip(what: &str, why: &str) {
     if is_forbidden() {
         panic!("{what} would be skipped ({why}), and {NO_SKIP_VARIABLE} forbids that");
     }
+    record(what, why);
+}
+
+/// Records that `what` was skipped because this kind of machine cannot run it, such as one without root. No installation could
+/// change that, so that it is permitted in CI too.
+pub fn skip_on_this_machine(what: &str, why: &str) {
+    record(what, why);
+}
+
+#[track_caller]
+#[allow(clippy::panic, reason = "a test fails by panicking")]
+fn record(what: &str, why: &str) {
     // Written directly to standard error, because the test runner captures the macros' output of passing tests.
     let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}");
     if let Some(list) = std::env::var_os(SKIP_LIST_VARIABLE) {

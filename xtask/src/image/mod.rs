@@ -97,13 +97,9 @@ impl ImageCommand {
         progress.done();
         let limited = self.operator.is_none() && compression == Compression::Gzip;
         self.report(&written, limited, &output);
-        let size = written.image.size();
-        ensure!(
-            !limited || size <= MAX_SIZE_BYTES,
-            "the image has {}, which is more than the limit of {}; `cargo bloat --release` shows which crates take the space",
-            megabytes(size),
-            megabytes(MAX_SIZE_BYTES)
-        );
+        if limited {
+            check_size(written.image.size())?;
+        }
         if let Some(to) = &self.push {
             let Pushed { uploaded, present } = push::push(&written.image, to, self.plain_http)?;
             println!("pushed    {to}@{} ({uploaded} blobs uploaded, {present} were there)", written.image.digest());
@@ -160,6 +156,16 @@ impl ImageCommand {
     }
 }
 
+fn check_size(bytes: u64) -> Result<()> {
+    ensure!(
+        bytes <= MAX_SIZE_BYTES,
+        "the image has {}, which is more than the limit of {}; `cargo bloat --release` shows which crates take the space",
+        megabytes(bytes),
+        megabytes(MAX_SIZE_BYTES)
+    );
+    Ok(())
+}
+
 fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
@@ -170,4 +176,16 @@ fn tagged(text: &str) -> Result<ImageReference, String> {
         return Err("the digest of the image is not known before; name a tag".to_owned());
     }
     Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_image_than_limit_is_an_error() {
+        check_size(MAX_SIZE_BYTES).unwrap();
+        let error = check_size(26_000_000).unwrap_err().to_string();
+        assert!(error.starts_with("the image has 26.0 MB, which is more than the limit of 25.0 MB"), "{error}");
+    }
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask image`: two builds give the same image, the operator runs in it with nothing else, and registries accept it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +18,8 @@ use steersman_runtime::http::{Http, HttpRequest, HttpSettings};
 use steersman_testkit::binaries::REGISTRY;
 use steersman_testkit::ports::ReservedPort;
 use steersman_testkit::process::Process;
-use steersman_testkit::skip;
+use steersman_testkit::prometheus::ClientAuth;
+use steersman_testkit::{PrometheusServer, skip};
 
 use crate::support::{eventually, xtask};
 
@@ -97,6 +99,26 @@ fn unpack(layout: &Path, root: &Path) {
     }
 }
 
+/// Paths of the files in the image that a user may execute, and of all links.
+fn programs(layout: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for layer in manifest(layout)["layers"].as_array().unwrap() {
+        let bytes = blob(layout, &layer["digest"]);
+        for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
+            let entry = entry.unwrap();
+            let kind = entry.header().entry_type();
+            let is_program = kind.is_file() && entry.header().mode().unwrap() & 0o111 != 0;
+            let path = entry.path().unwrap().display().to_string();
+            // Shared libraries and the dynamic loader may have the mode of a program.
+            let is_library = path.contains(".so");
+            if (is_program && !is_library) || (!is_library && (kind.is_symlink() || kind.is_hard_link())) {
+                found.insert(path.trim_start_matches("./").to_owned());
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn image_of_operator_is_reproducible_and_runs() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,13 +139,27 @@ fn image_of_operator_is_reproducible_and_runs() {
     let layout = first.join("layout");
     let config = json(&blob(&layout, &manifest(&layout)["config"]["digest"]));
     assert_eq!(config["config"]["User"], "65532:65532");
-    assert_eq!(config["config"]["Labels"]["org.opencontainers.image.title"], "Steersman");
-    if !rustix::process::geteuid().is_root() {
-        return skip::skip("image::image_of_operator_is_reproducible_and_runs", "only root may change the root folder");
+    let labels = config["config"]["Labels"].as_object().unwrap();
+    for (name, expected) in [("title", "Steersman"), ("version", env!("CARGO_PKG_VERSION")), ("licenses", "Apache-2.0")]
+    {
+        assert_eq!(labels[&format!("org.opencontainers.image.{name}")], expected);
     }
+    if let Some(commit) = commit() {
+        let revision = labels["org.opencontainers.image.revision"].as_str().unwrap();
+        assert_eq!(revision.trim_end_matches("-modified"), commit);
+        assert_eq!(labels["org.opencontainers.image.created"], config["created"]);
+    }
+    assert_eq!(programs(&layout), BTreeSet::from(["usr/local/bin/steersman".to_owned()]), "there is no shell");
     let root = folder.path().join("root");
     unpack(&layout, &root);
-    assert!(!root.join("bin").exists() && !root.join("usr/bin").exists(), "the image has no shell");
+    let list = fs::read_dir(&first).unwrap().map(|file| file.unwrap().path());
+    let list = list.into_iter().find(|path| path.to_string_lossy().ends_with(".cdx.json")).unwrap();
+    let inside = fs::read(root.join("usr/share/sbom/steersman.cdx.json")).unwrap();
+    assert!(inside == fs::read(list).unwrap(), "the list of components is in the image");
+    if !rustix::process::geteuid().is_root() {
+        let test = "image::image_of_operator_is_reproducible_and_runs: the program in the root folder of the image";
+        return skip::skip_on_this_machine(test, "only root may change the root folder");
+    }
     let entrypoint = config["config"]["Entrypoint"][0].as_str().unwrap();
     let version = in_root(&root, entrypoint, &["--version"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&version.stdout), format!("steersman {}\n", env!("CARGO_PKG_VERSION")));
@@ -133,6 +169,14 @@ fn image_of_operator_is_reproducible_and_runs() {
     let bundle = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     assert!(bundle.matches("-----BEGIN CERTIFICATE-----").count() > 100);
     resolves_names(&root, entrypoint);
+    trusts_bundle(&root, entrypoint);
+}
+
+/// The commit of the clone, if it is one.
+fn commit() -> Option<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root).output().ok()?;
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
 /// The command in the root folder of the image, as the user of the image and without variables.
@@ -141,6 +185,40 @@ fn in_root(root: &Path, program: &str, arguments: &[&str]) -> Command {
     command.args(["--userspec=65532:65532", "--groups="]).arg(root).arg(program).args(arguments);
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     command
+}
+
+/// Writes a kubeconfig for this server, without its CA, into the root folder of the image.
+fn write_kubeconfig(root: &Path, server: &str) {
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
+        "clusters": [{ "name": "test", "cluster": { "server": server } }],
+        "users": [{ "name": "test", "user": {} }],
+    });
+    fs::write(root.join("tmp/kubeconfig"), kubeconfig.to_string()).unwrap();
+}
+
+/// Lets the operator connect to a server with TLS, before and after its CA is in the list of the image.
+fn trusts_bundle(root: &Path, entrypoint: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some(server) = runtime.block_on(PrometheusServer::start(ClientAuth::NotRequired)).unwrap() else {
+        return skip::skip("image: the list of CAs", "Prometheus is not built; `cargo xtask test` builds it");
+    };
+    write_kubeconfig(root, &server.url());
+    let error = || {
+        let output = in_root(root, entrypoint, &["preflight", "--kubeconfig", "/tmp/kubeconfig"]).output().unwrap();
+        assert!(!output.status.success(), "the server is no API server");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let unknown = error();
+    assert!(unknown.contains("is not trusted (UnknownIssuer)"), "{unknown}");
+    let authority = fs::read_to_string(server.file("ca.pem")).unwrap();
+    let bundle = root.join("etc/ssl/certs/ca-certificates.crt");
+    fs::write(&bundle, fs::read_to_string(&bundle).unwrap() + &authority).unwrap();
+    let trusted = error();
+    assert!(!trusted.contains("certificate") && !trusted.contains("refuses connections"), "{trusted}");
 }
 
 /// Lets the operator look for an API server whose name only the DNS server of this test knows.
@@ -153,16 +231,8 @@ fn resolves_names(root: &Path, entrypoint: &str) {
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = api.local_addr().unwrap().port();
     let server = format!("http://{API_HOST}:{port}");
-    let kubeconfig = serde_json::json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
-        "clusters": [{ "name": "test", "cluster": { "server": server } }],
-        "users": [{ "name": "test", "user": {} }],
-    });
     fs::write(root.join("etc/resolv.conf"), format!("nameserver {address}\noptions timeout:1\n")).unwrap();
-    fs::write(root.join("tmp/kubeconfig"), kubeconfig.to_string()).unwrap();
+    write_kubeconfig(root, &server);
     let mut command = in_root(root, entrypoint, &["preflight", "--kubeconfig", "/tmp/kubeconfig"]);
     let mut running = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
     api.set_nonblocking(true).unwrap();

@@ -4,6 +4,7 @@
 
 // The test runner starts tests in the order of their names; this module takes the longest and is first.
 mod demo;
+mod docs;
 mod error_messages;
 #[path = "../../src/layers.rs"]
 mod graph;

@@ -63,12 +63,14 @@ pub async fn start(family: Family, fleet: Vec<NodePool>) -> Result<Option<TestEn
 }
 
 async fn start_operator(cluster: &Cluster, family: Family, folder: &Path) -> Result<Operator> {
-    // Scenarios expect that a new or changed Secret has effect at once; `suite/references` tests the default.
-    let roles = RbacArgs { secrets: SecretAccess::Watch, ..RbacArgs::default() };
+    // Scenarios of servers expect that a new or changed Secret has effect at once; `suite/references` tests the default. The
+    // other families run with the shipped role.
+    let secrets = if family == Family::Llsd { SecretAccess::Watch } else { SecretAccess::default() };
+    let roles = RbacArgs { secrets, ..RbacArgs::default() };
     let account = OperatorAccount::install_with(cluster, &roles.manifests()?).await?;
     let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
     let launch = OperatorCommand::new(program, &account.kubeconfig, IDENTITY).args(&LONG_LEASE_ARGS);
-    let launch = launch.args(&["--operator-image", OPERATOR_IMAGE, "--secrets", "watch"]);
+    let launch = launch.args(&["--operator-image", OPERATOR_IMAGE, "--secrets", secrets.flag_value()]);
     let families = [family.short_name()];
     let has_admission = admission::FAMILIES.contains(&family);
     let webhooks = WebhookFamilies { crds: &families, admission: has_admission.then_some(&families) };

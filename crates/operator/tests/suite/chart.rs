@@ -3,8 +3,9 @@
 
 mod alerts;
 mod lifecycle;
+mod switches;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +13,8 @@ use serde_json::{Value, json};
 use steersman::install;
 use steersman::installation::NAMESPACE;
 use steersman::rbac::RbacArgs;
+use steersman_plan::llamastack::config::base;
+use steersman_plan::oci::ImageReference;
 use steersman_testkit::binaries::HELM;
 use steersman_testkit::skip;
 
@@ -49,7 +52,7 @@ fn run_helm(arguments: &[&str]) -> Option<CommandOutput> {
 }
 
 /// The objects that helm renders with these further arguments, hooks included.
-fn render(arguments: &[&str]) -> Option<Vec<Value>> {
+pub fn render(arguments: &[&str]) -> Option<Vec<Value>> {
     let chart = folder();
     let template = ["template", "steersman", chart.to_str().unwrap(), "--namespace", NAMESPACE];
     let text = run_helm(&[&template, arguments].concat())?.ok();
@@ -250,11 +253,21 @@ fn every_image_comes_from_the_chosen_registry() {
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     let variable = container["env"].as_array().unwrap().iter().find(|variable| variable["name"] == "OPERATOR_IMAGE");
     assert_eq!(variable.unwrap()["value"], digest);
-    let profiler = "--dgdr-default-image=registry.example.com/platform/dynamo-planner:1.3.0";
-    assert!(container["args"].as_array().unwrap().contains(&json!(profiler)), "{container}");
+    let of_registry = |image: &str| {
+        let digest = image.strip_prefix("registry.example.com/platform/").and_then(|name| name.split_once("@sha256:"));
+        digest.is_some_and(|(_, digest)| digest.len() == 64)
+    };
+    let arguments = container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
+    let profiler = arguments.filter_map(|argument| argument.strip_prefix("--dgdr-default-image=")).next().unwrap();
+    assert!(of_registry(profiler), "{profiler}");
     let images = &find(&rendered, "ConfigMap", "llama-stack-operator-config")["data"]["image-overrides"];
-    let images: Value = serde_saphyr::from_str(images.as_str().unwrap()).unwrap();
-    assert_eq!(images, json!({ "starter": "registry.example.com/platform/distribution-starter:0.7.1" }));
+    let images: BTreeMap<String, String> = serde_saphyr::from_str(images.as_str().unwrap()).unwrap();
+    let known: BTreeSet<&str> = base::names().collect();
+    assert_eq!(images.keys().map(String::as_str).collect::<BTreeSet<_>>(), known, "every built-in distribution");
+    for (name, image) in &images {
+        assert!(of_registry(image), "{name}: {image}");
+        assert!(ImageReference::parse(image).is_ok(), "{name}: {image}");
+    }
     assert!(!text.contains("\"steersman:"), "an image without a registry");
 }
 

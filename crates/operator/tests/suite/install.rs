@@ -7,9 +7,12 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::install::{IMAGE, file};
 use steersman::installation::{NAME, NAMESPACE};
-use steersman_testkit::{Flavour, shared_cluster};
+use steersman_testkit::{Flavour, shared_cluster, wait};
 
 use crate::command::{kubectl, output_of};
+use crate::installation::{FAMILIES, Installation, UsersObjects};
+use crate::private_cluster::private_cluster;
+use crate::shell::root;
 
 fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap()
@@ -50,6 +53,19 @@ async fn api_server_accepts_every_installed_object() {
     }
 }
 
+/// The pods of Deployments and Jobs.
+fn pods(documents: &[Value]) -> Vec<Value> {
+    let templates = documents.iter().filter(|document| !document["spec"]["template"]["spec"].is_null());
+    let pod = |document: &Value| {
+        let mut pod = document["spec"]["template"].clone();
+        pod["apiVersion"] = "v1".into();
+        pod["kind"] = "Pod".into();
+        pod["metadata"]["name"] = document["metadata"]["name"].clone();
+        pod
+    };
+    templates.map(pod).collect()
+}
+
 #[tokio::test]
 async fn operator_pods_meet_restricted_level() {
     let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
@@ -57,12 +73,6 @@ async fn operator_pods_meet_restricted_level() {
     let label = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
     let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(cluster.admin().await.unwrap());
     namespaces.patch(namespace.name(), &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
-    let deployment = find(&documents(&file().unwrap()), "Deployment").clone();
-    let mut pod = deployment["spec"]["template"].clone();
-    pod["apiVersion"] = "v1".into();
-    pod["kind"] = "Pod".into();
-    pod["metadata"]["name"] = NAME.into();
-    output_of(&mut kubectl(cluster, &["create", "serviceaccount", NAME, "-n", namespace.name()])).ok();
     let folder = tempfile::tempdir().unwrap();
     let create = |pod: &Value| {
         let path = folder.path().join("pod.json");
@@ -70,7 +80,22 @@ async fn operator_pods_meet_restricted_level() {
         let create = ["create", "--dry-run=server", "--validate=strict", "-n", namespace.name(), "-f"];
         output_of(kubectl(cluster, &create).arg(&path))
     };
-    create(&pod).ok();
+    let mut pods = pods(&documents(&file().unwrap()));
+    if let Some(rendered) = crate::chart::render(&[]) {
+        let of_chart = self::pods(&rendered);
+        assert_eq!(of_chart.len(), 3, "the operator and two hooks");
+        pods.extend(of_chart);
+    }
+    for pod in &pods {
+        let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
+        let known =
+            output_of(&mut kubectl(cluster, &["get", "serviceaccount", account, "-n", namespace.name()])).is_ok();
+        if !known {
+            output_of(&mut kubectl(cluster, &["create", "serviceaccount", account, "-n", namespace.name()])).ok();
+        }
+        create(pod).ok();
+    }
+    let mut pod = pods.remove(0);
     // The level is enforced: the same pod without its security context is rejected.
     pod["spec"]["containers"][0]["securityContext"] = json!({});
     let rejected = create(&pod);
@@ -100,4 +125,51 @@ fn installed_pods_know_their_image_and_serve_the_webhooks() {
         assert_eq!((&client["name"], &client["namespace"]), (&service["metadata"]["name"], &json!(NAMESPACE)));
         assert_eq!(client["port"], target["port"]);
     }
+}
+
+/// CRDs with a conversion webhook.
+const CONVERTED: [&str; 2] = ["llamastackdistributions.llamastack.io", "dynamographdeploymentrequests.nvidia.com"];
+
+/// Objects of the file that have webhooks, with their CA bundles and generations.
+fn webhook_clients(installation: &Installation) -> String {
+    let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations,customresourcedefinitions";
+    let columns = "-o=jsonpath={range .items[*]}{.metadata.name}{\" \"}{.metadata.generation}{\" \"}\
+                   {.webhooks[*].clientConfig.caBundle}{.spec.conversion.webhook.clientConfig.caBundle}{\"\\n\"}{end}";
+    let listed = installation.kubectl(&["get", kinds, columns]).ok();
+    let ours = |line: &&str| line.starts_with("steersman-") || CONVERTED.iter().any(|name| line.starts_with(name));
+    listed.lines().filter(ours).map(|line| format!("{line}\n")).collect()
+}
+
+/// The file as it is in the repository, applied as the docs say, with the arguments, variables and account of its Deployment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn installed_file_runs_all_families() {
+    let Some(private) = private_cluster().await else { return };
+    let installation = Installation::new(private.cluster, NAMESPACE).await;
+    let path = root().join("deploy/install.yaml").display().to_string();
+    let apply = || installation.kubectl(&["apply", "--server-side", "-f", &path]).ok();
+    apply();
+    let folder = tempfile::tempdir().unwrap();
+    let operator = installation.start_operator("installed", folder.path()).await;
+    let trusted = async || {
+        let clients = webhook_clients(&installation);
+        let expected = steersman::admission::ALL.len() + CONVERTED.len();
+        (clients.lines().count() == expected && clients.lines().all(|line| line.split(' ').nth(2) != Some("")))
+            .then_some(clients)
+    };
+    let before = wait::eventually("every client of the webhooks has the CA", trusted).await.unwrap_or_else(|error| {
+        panic!("{error}\n{}\n{}", webhook_clients(&installation), operator.log().text());
+    });
+    let generation = installation.deployment().await.metadata.generation;
+    apply();
+    assert_eq!(webhook_clients(&installation), before, "the file can be applied again without a change");
+    assert_eq!(installation.deployment().await.metadata.generation, generation);
+
+    let _forwarder = installation.forward_webhooks(&operator).await;
+    installation.create_namespace("team-file").await;
+    let users = UsersObjects::new(&installation, "team-file");
+    users.create(&FAMILIES, &operator).await;
+    users.wait_for_effects(&FAMILIES, &operator).await;
+    users.delete(&FAMILIES).await;
+    drop(operator);
+    installation.kubectl(&["delete", "-f", &path, "--timeout=120s"]).ok();
 }

@@ -2,18 +2,16 @@
 //! process of the test, and `kubectl logs` prints its log.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use steersman::install;
 use steersman::installation::{NAME, NAMESPACE};
 use steersman::rbac::RbacArgs;
-use steersman_testkit::binaries::Binaries;
 use steersman_testkit::{OperatorAccount, OperatorCommand, wait};
 
 use crate::command::{CommandOutput, kubectl, output_of};
 use crate::private_cluster::private_cluster;
+use crate::shell::{Shell, code_blocks};
 
 /// Commands that one block of the page has, and the lines that they print.
 struct Step {
@@ -21,20 +19,14 @@ struct Step {
     expected: Vec<String>,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 /// The blocks of the page: each `sh` block is followed by a `text` block with its output.
-fn steps(page: &str) -> Vec<Step> {
+fn steps() -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut blocks = page.split("\n```").skip(1);
-    while let (Some(open), Some(_)) = (blocks.next(), blocks.next()) {
-        let (language, body) = open.split_once('\n').unwrap();
-        match language {
-            "sh" => steps.push(Step { commands: body.to_owned(), expected: Vec::new() }),
+    for block in code_blocks("rollout") {
+        match block.language.as_str() {
+            "sh" => steps.push(Step { commands: block.text, expected: Vec::new() }),
             "text" => {
-                let expected = body.lines().map(|line| line.trim().to_owned()).collect();
+                let expected = block.text.lines().map(|line| line.trim().to_owned()).collect();
                 steps.last_mut().unwrap().expected = expected;
             }
             other => panic!("a block of {other} in docs/rollout.md"),
@@ -47,8 +39,7 @@ fn steps(page: &str) -> Vec<Step> {
 async fn every_command_of_the_rollout_page_works() {
     let Some(env) = private_cluster().await else { return };
     let cluster = env.cluster;
-    let page = fs::read_to_string(root().join("docs/rollout.md")).unwrap();
-    let steps = steps(&page);
+    let steps = steps();
     assert_eq!(steps.len(), 7);
     assert!(steps.iter().all(|step| !step.expected.is_empty()), "each block of commands states its output");
 
@@ -69,26 +60,17 @@ async fn every_command_of_the_rollout_page_works() {
     let started = wait::eventually("the controller of VariantAutoscalings starts", ready).await;
     started.unwrap_or_else(|error| panic!("{error}\n{}", operator.log().text()));
 
-    let path = programs(folder.path(), &cluster.admin_kubeconfig(), operator.log().path());
+    let shell = Shell::new(cluster, operator.log().path());
     for step in &steps {
-        // Lines of the log follow the command that causes them by a moment.
-        let run = || {
-            let mut shell = Command::new("bash");
-            shell.args(["-c", &step.commands]).current_dir(root()).env_clear();
-            shell.env("PATH", format!("{}:/usr/bin:/bin", path.display())).env("HOME", folder.path());
-            output_of(&mut shell)
-        };
         let all_expected = |output: &CommandOutput| {
             let text = format!("{}{}", output.stdout, output.stderr);
             step.expected.iter().find(|line| !text.contains(*line)).cloned()
         };
-        let mut output = run();
+        // The page has a command that must fail.
+        let mut output = shell.run_all(&step.commands).await;
+        // Lines of the log follow the command that causes them by a moment.
         if let Some(logs) = step.commands.lines().find(|line| line.starts_with("kubectl logs")) {
-            let found = async || {
-                let mut shell = Command::new("bash");
-                shell.args(["-c", logs]).env_clear().env("PATH", format!("{}:/usr/bin:/bin", path.display()));
-                Some(output_of(&mut shell)).filter(CommandOutput::is_ok)
-            };
+            let found = async || Some(shell.run(logs).await).filter(CommandOutput::is_ok);
             let logged = wait::eventually(logs, found).await.unwrap();
             output.stdout.push_str(&logged.stdout);
         }
@@ -99,21 +81,4 @@ async fn every_command_of_the_rollout_page_works() {
     output_of(&mut kubectl(cluster, &cleanup)).ok();
     drop(operator);
     output_of(&mut kubectl(cluster, &["delete", "-f", file.to_str().unwrap(), "--timeout=60s"])).ok();
-}
-
-/// A folder with `kubectl`, which uses the cluster's kubeconfig, and prints the log of the operator for `kubectl logs`.
-fn programs(folder: &Path, kubeconfig: &Path, log: &Path) -> PathBuf {
-    let bin = folder.join("bin");
-    fs::create_dir_all(&bin).unwrap();
-    let kubectl = Binaries::find().unwrap().unwrap().path("kubectl");
-    let script = format!(
-        "#!/bin/bash\nif [ \"$1\" = logs ]; then exec cat {}; fi\nexec {} --kubeconfig {} \"$@\"\n",
-        log.display(),
-        kubectl.display(),
-        kubeconfig.display()
-    );
-    let program = bin.join("kubectl");
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    bin
 }

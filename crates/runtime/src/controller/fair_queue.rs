@@ -12,10 +12,13 @@ use tokio::sync::Notify;
 /// because objects are debounced first.
 const MAX_STARTED: usize = 64;
 
-#[derive(Default)]
+/// Receives the numbers of waiting and of started objects.
+type OnChange = Box<dyn Fn(usize, usize) + Send + Sync>;
+
 pub struct FairQueue {
     entries: Mutex<Entries>,
     changed: Notify,
+    on_change: OnChange,
 }
 
 #[derive(Default)]
@@ -29,15 +32,26 @@ struct Entries {
     started: HashSet<NamespacedName>,
 }
 
+impl Drop for FairQueue {
+    fn drop(&mut self) {
+        (self.on_change)(0, 0);
+    }
+}
+
 impl FairQueue {
+    /// `on_change` gets the numbers of waiting and of started objects after each change, and zeros at the end.
+    pub fn new(on_change: impl Fn(usize, usize) + Send + Sync + 'static) -> Self {
+        Self { entries: Mutex::default(), changed: Notify::new(), on_change: Box::new(on_change) }
+    }
+
     pub fn push(&self, object: NamespacedName) {
-        self.entries().push(object);
+        self.change(|entries| entries.push(object));
         self.changed.notify_one();
     }
 
     /// The reconcile of the object has ended, or the object does not exist.
     pub fn end(&self, object: &NamespacedName) {
-        self.entries().started.remove(object);
+        self.change(|entries| entries.started.remove(object));
         self.changed.notify_one();
     }
 
@@ -45,13 +59,20 @@ impl FairQueue {
     pub fn stream(self: Arc<Self>) -> impl Stream<Item = NamespacedName> + Send {
         futures::stream::unfold(self, async |queue| {
             loop {
-                let next = queue.entries().next();
+                let next = queue.change(Entries::next);
                 if let Some(object) = next {
                     return Some((object, queue));
                 }
                 queue.changed.notified().await;
             }
         })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Entries) -> T) -> T {
+        let mut entries = self.entries();
+        let result = change(&mut entries);
+        (self.on_change)(entries.known.len(), entries.started.len());
+        result
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -101,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn namespaces_take_turns() {
-        let queue = Arc::new(FairQueue::default());
+        let queue = Arc::new(FairQueue::new(|_, _| {}));
         let mut stream = Box::pin(queue.clone().stream());
         for number in 0..10_000 {
             queue.push(object("attacker", number));
@@ -122,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn object_waits_once_and_again_after_its_start() {
-        let queue = Arc::new(FairQueue::default());
+        let queue = Arc::new(FairQueue::new(|_, _| {}));
         let mut stream = Box::pin(queue.clone().stream());
         let mut next = || stream.next().now_or_never().flatten();
         let one = object("a", "one");
@@ -138,8 +159,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn numbers_follow_the_objects_of_the_queue() {
+        let numbers = Arc::new(Mutex::new((0, 0)));
+        let written = numbers.clone();
+        let queue = Arc::new(FairQueue::new(move |waiting, started| *written.lock().unwrap() = (waiting, started)));
+        let now = || *numbers.lock().unwrap();
+        queue.push(object("a", "one"));
+        queue.push(object("b", "two"));
+        assert_eq!(now(), (2, 0));
+        let mut stream = Box::pin(queue.clone().stream());
+        let first = stream.next().await.unwrap();
+        assert_eq!(now(), (1, 1));
+        queue.end(&first);
+        assert_eq!(now(), (1, 0));
+        drop((stream, queue));
+        assert_eq!(now(), (0, 0), "a controller that does not run has no queue");
+    }
+
+    #[tokio::test]
     async fn ended_reconcile_wakes_the_receiver() {
-        let queue = Arc::new(FairQueue::default());
+        let queue = Arc::new(FairQueue::new(|_, _| {}));
         (0..=MAX_STARTED).for_each(|number| queue.push(object("a", number)));
         let received = queue.clone().stream().take(MAX_STARTED + 1).count();
         let received = tokio::spawn(received);

@@ -97,7 +97,8 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let own = own_changes(changes, controller.kind);
     let context = ReconcileContext::new(&reconciler, server.clone(), &identity);
     let triggers = stream::select(own, context.queue.stream());
-    let waiting = Arc::new(FairQueue::default());
+    let (queue_metrics, name) = (metrics.clone(), controller.short_name);
+    let waiting = Arc::new(FairQueue::new(move |waiting, started| queue_metrics.queued(name, waiting, started)));
     let of_kind = resource.clone();
     let queue = waiting.clone().stream().map(move |object| {
         Ok::<_, Infallible>(ObjectRef::new_with(&object.name, of_kind.clone()).within(&object.namespace))

@@ -26,6 +26,8 @@ pub struct Metrics {
     reconciles: Family<Reconciled, Counter>,
     failed_reconciles: Family<Controller, Counter>,
     reconcile_time: Family<Controller, Histogram>,
+    queue_depth: Family<Queue, Gauge>,
+    active_workers: Family<Controller, Gauge>,
     webhook_requests: Family<WebhookRequest, Counter>,
     webhook_latency: Family<Webhook, Histogram, fn() -> Histogram>,
     webhook_reviews: Family<WebhookReview, Counter>,
@@ -70,6 +72,13 @@ struct Lease {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Controller {
+    controller: &'static str,
+}
+
+/// A queue has the name of its controller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Queue {
+    name: &'static str,
     controller: &'static str,
 }
 
@@ -129,6 +138,11 @@ impl Metrics {
             Family::<Controller, Histogram>::new_with_constructor(|| Histogram::new(RECONCILE_SECONDS));
         let help = "Duration of reconciles by controller";
         registry.register("controller_runtime_reconcile_time_seconds", help, reconcile_time.clone());
+        let queue_depth = Family::<Queue, Gauge>::default();
+        registry.register("workqueue_depth", "Objects that wait for a reconcile, by controller", queue_depth.clone());
+        let active_workers = Family::<Controller, Gauge>::default();
+        let help = "Objects whose reconcile has started and has not ended, by controller";
+        registry.register("controller_runtime_active_workers", help, active_workers.clone());
         let webhook_requests = Family::<WebhookRequest, Counter>::default();
         let help = "Requests to the webhooks, by path and HTTP status of the response";
         registry.register("controller_runtime_webhook_requests", help, webhook_requests.clone());
@@ -153,6 +167,8 @@ impl Metrics {
             reconciles,
             failed_reconciles,
             reconcile_time,
+            queue_depth,
+            active_workers,
             webhook_requests,
             webhook_latency,
             webhook_reviews,
@@ -186,6 +202,13 @@ impl Metrics {
             self.failed_reconciles.get_or_create(&Controller { controller }).inc();
         }
         self.reconcile_time.get_or_create(&Controller { controller }).observe(time.as_secs_f64());
+    }
+
+    /// Sets the numbers of objects that wait for a reconcile, and of those whose reconcile has started.
+    pub fn queued(&self, controller: &'static str, waiting: usize, started: usize) {
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.queue_depth.get_or_create(&Queue { name: controller, controller }).set(gauge(waiting));
+        self.active_workers.get_or_create(&Controller { controller }).set(gauge(started));
     }
 
     /// Counts one request to the API server. No status: there was no answer.
@@ -239,6 +262,7 @@ mod tests {
         metrics.leads("steersman", true);
         metrics.reconciled("llsd", ReconcileResult::Success, Duration::from_millis(2));
         metrics.reconciled("llsd", ReconcileResult::Error, Duration::from_millis(30));
+        metrics.queued("llsd", 3, 2);
         metrics.requested("PATCH", Some(409));
         metrics.requested("GET", None);
         let version = env!("CARGO_PKG_VERSION");
@@ -256,6 +280,8 @@ mod tests {
             "# TYPE controller_runtime_reconcile_time_seconds histogram",
             "controller_runtime_reconcile_time_seconds_count{controller=\"llsd\"} 2",
             "controller_runtime_reconcile_time_seconds_bucket{le=\"0.025\",controller=\"llsd\"} 1",
+            "workqueue_depth{name=\"llsd\",controller=\"llsd\"} 3",
+            "controller_runtime_active_workers{controller=\"llsd\"} 2",
             "rest_client_requests_total{code=\"409\",method=\"PATCH\"} 1",
             "rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1",
         ] {
