@@ -129,6 +129,9 @@ pub fn watch_lifeline() -> Result<()> {
         STOPPING.store(true, Ordering::Release);
         terminal::leave();
         process_tree::end_descendants(std::process::id());
+        // A killed guard cannot remove them after this process. An error is ignored: the next start tries again and reports it.
+        let _ = real_node::remove_own();
+        cache::remove_own_runs();
         std::process::exit(130);
     })?;
     Ok(())
