@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Api, Client};
 use steersman_api::Family;
 use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::fake_graphs::GRAPH_CRD;
+use steersman_testkit::real_node::RealCluster;
 use steersman_testkit::real_node::scenario::{MODEL, NAMESPACE, REQUEST, ROLLOUT_TIMEOUT, SERVER, VARIANT};
-use steersman_testkit::real_node::{Parts, RealCluster};
 use steersman_testkit::{apply, wait};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -22,7 +22,8 @@ use crate::up::observe::Observer;
 use crate::up::screen::{self, Command, Frame};
 use crate::up::{lines, observe, shows_screen};
 
-const SIMULATED: &str = "Containers run. Simulated: the model engine, whose answers are random words.                          No controller runs the graph, so the request stays in Deploying";
+const SIMULATED: &str = "Containers run; only the model engine is simulated, so answers are random words; \
+                         no controller runs the graph yet, so the request stays in Deploying";
 
 /// Fails with one sentence if this machine cannot run a real node.
 pub fn check() -> Result<()> {
@@ -77,35 +78,32 @@ pub async fn run(release: bool, plain: bool) -> Result<()> {
     steps.done("Dynamo's profiler has written the graph of a DynamoGraphDeploymentRequest");
 
     let (pods, programs) = cluster.memory();
+    let figures = [
+        ("time", format!("{} to build, {} to start", elapsed(built), elapsed(steps.started.elapsed()))),
+        (
+            "memory",
+            format!("{} for the pods, {} for the control plane and the node", megabytes(pods), megabytes(programs)),
+        ),
+        ("disk", format!("{} for this run", megabytes(free_before.saturating_sub(free_space(run.path()))))),
+    ];
     println!();
-    println!("time      {} to build, {} to start", elapsed(built), elapsed(steps.started.elapsed()));
-    println!("memory    {} for the pods, {} for the control plane and the node", megabytes(pods), megabytes(programs));
-    println!("disk      {} for this run", megabytes(free_before.saturating_sub(free_space(run.path()))));
-    let client = cluster.cluster.admin().await?;
-    show(&mut cluster, &parts, &run, client, &model, plain).await
-}
-
-/// Shows the state of the objects until a program ends.
-async fn show(
-    cluster: &mut RealCluster,
-    parts: &Parts,
-    run: &RunFolder,
-    client: Client,
-    model: &str,
-    plain: bool,
-) -> Result<()> {
-    let observer = Observer::new(&client, NAMESPACE);
+    for (name, figure) in &figures {
+        println!("{name:<9} {figure}");
+    }
+    let kubectl = &parts.binaries.control_plane;
+    let observer = Observer::new(&cluster.cluster.admin().await?, NAMESPACE);
     // Nothing that runs here is simulated by this process.
     let (_, notes) = unbounded_channel();
     if !shows_screen(plain) {
-        print_instructions(cluster, &parts.binaries.control_plane.path("kubectl"), model);
+        print_instructions(&cluster, &kubectl.path("kubectl"), &model);
         return lines::show(|| cluster.ensure_running(), &observer, notes).await;
     }
+    let figures: Vec<String> = figures.iter().map(|(name, figure)| format!("{name}: {figure}")).collect();
     let frame = Frame {
         title: "Steersman on a real node",
-        simulated: SIMULATED.to_owned(),
+        simulated: format!("{SIMULATED}; {}", figures.join("; ")),
         namespace: NAMESPACE,
-        environment: screen::write_environment(run.path(), &cluster.cluster, &parts.binaries.control_plane)?,
+        environment: screen::write_environment(run.path(), &cluster.cluster, kubectl)?,
         commands: server_commands(),
     };
     screen::show(|| cluster.ensure_running(), &observer, notes, frame).await
