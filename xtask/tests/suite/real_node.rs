@@ -3,19 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use steersman_testkit::process::is_running;
+use steersman_testkit::{CLUSTERS_VARIABLE, skip};
 
 use crate::screen::Session;
-use crate::support::{Running, eventually, xtask};
-
-/// A user without rights.
-const NOBODY: u32 = 65534;
+use crate::support::{Running, cluster_is_built, eventually, xtask};
 
 /// Kernel settings that kubelet, kube-proxy or the pod network change on a machine of their own.
 const KERNEL_SETTINGS: [&str; 10] = [
@@ -89,24 +85,38 @@ fn check_nothing_is_left(before: &Machine, processes: &[u32], run: Option<&Path>
     }
 }
 
+/// The developer command as a user without rights. The new user namespace has no root, but the files of root can still be read.
+fn without_root() -> Command {
+    let xtask = xtask();
+    if !rustix::process::geteuid().is_root() {
+        return xtask;
+    }
+    let mut command = Command::new("unshare");
+    command.arg("--user").arg(xtask.get_program()).env_remove(CLUSTERS_VARIABLE).stdin(Stdio::null());
+    command
+}
+
 #[test]
 fn up_real_without_root_offers_simulated_cluster() {
-    // The folder of the build may belong to root.
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("xtask");
-    fs::copy(env!("CARGO_BIN_EXE_xtask"), &program).unwrap();
-    let mut command = Command::new(&program);
-    command.args(["up", "--real"]).current_dir(folder.path()).env("HOME", folder.path());
-    if rustix::process::geteuid().is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    let output = command.output().unwrap();
+    let output = without_root().args(["up", "--real"]).output().unwrap();
     let expected = "error: a real node cannot run here: it needs root, to create namespaces and control groups; \
                     `cargo xtask up` without --real starts the simulated cluster, which needs no root\n";
     assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn suite_real_without_root_is_reported_as_skipped() {
+    if !cluster_is_built() {
+        return;
+    }
+    // As in CI, where other skipped tests fail.
+    let output = without_root().args(["test", "--suite", "real"]).env(skip::NO_SKIP_VARIABLE, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let reported = "skipped: real: it needs root, to create namespaces and control groups";
+    assert_eq!(text.lines().filter(|line| *line == reported).count(), 1, "{text}");
 }
 
 #[test]

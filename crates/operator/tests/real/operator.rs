@@ -1,6 +1,6 @@
 //! The operator, installed by the chart, as two pods behind its Service: webhooks, failover, upgrade and removal.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -62,6 +62,12 @@ async fn operator_pods(cluster: &RealCluster) -> Vec<Pod> {
     pods.list(&ListParams::default().labels(OPERATOR_PODS)).await.unwrap().items
 }
 
+/// The images of the operator's pods by their names. Pods that are being deleted are left out.
+async fn running_pods(cluster: &RealCluster) -> BTreeMap<String, String> {
+    let pods = operator_pods(cluster).await.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    pods.map(|pod| (pod.name_any(), pod.spec.unwrap().containers[0].image.clone().unwrap())).collect()
+}
+
 async fn operator_deployment(cluster: &RealCluster) -> Deployment {
     api(cluster).await.get(OPERATOR).await.unwrap()
 }
@@ -88,12 +94,17 @@ async fn webhooks_behind_service_reject_and_convert() {
     let client = cluster.cluster.admin().await.unwrap();
     let slices: Api<EndpointSlice> = api(cluster).await;
     let of_service = ListParams::default().labels("kubernetes.io/service-name=steersman-webhook");
-    let slices = slices.list(&of_service).await.unwrap().items;
-    let endpoints = slices.into_iter().flat_map(|slice| slice.endpoints);
-    let backends: BTreeSet<String> = endpoints.filter_map(|endpoint| endpoint.target_ref?.name).collect();
-    let pods: BTreeSet<String> = operator_pods(cluster).await.iter().map(ResourceExt::name_any).collect();
-    assert_eq!(backends, pods);
-    assert_eq!(backends.len(), 2);
+    // Pods of an earlier version may still be ending.
+    let both_serve = wait::eventually("two pods are behind the Service of the webhooks", async || {
+        let slices = slices.list(&of_service).await.ok()?.items;
+        let ready = slices
+            .into_iter()
+            .flat_map(|slice| slice.endpoints)
+            .filter(|endpoint| endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(true)));
+        let backends: BTreeSet<String> = ready.filter_map(|endpoint| endpoint.target_ref?.name).collect();
+        (backends.len() == 2 && backends == running_pods(cluster).await.keys().cloned().collect()).then_some(())
+    });
+    both_serve.await.unwrap();
 
     cluster.apply(&older_stopped_server("older").to_string()).await.unwrap();
     let newer = objects(cluster, Family::Llsd).await.get("older").await.unwrap();
@@ -118,7 +129,7 @@ async fn deleted_leader_is_replaced_by_other_replica() {
     let Some(exclusive) = exclusive().await else { return };
     let cluster = exclusive.cluster;
     let pods: Api<Pod> = api(cluster).await;
-    let names = async || operator_pods(cluster).await.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+    let names = async || running_pods(cluster).await.into_keys().collect::<Vec<_>>();
     let (before, first) = (names().await, leader(cluster).await);
     let other = before.iter().find(|name| !first.contains(name.as_str())).unwrap().clone();
     let pod = before
@@ -149,9 +160,7 @@ async fn helm_upgrade_keeps_servers_running() {
     let load = server.start_load();
     cluster.install_operator(&new).await.unwrap();
     assert_eq!(images(cluster).await, (new.clone(), new.clone()));
-    let running = operator_pods(cluster).await;
-    let running = running.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
-    let running: Vec<_> = running.map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap()).collect();
+    let running: Vec<String> = running_pods(cluster).await.into_values().collect();
     assert_eq!(running, [new.clone(), new]);
     let spec = objects(cluster, Family::Llsd).await.get("kept").await.unwrap().data["spec"].clone();
     assert_eq!(spec["workload"]["replicas"], 0);
@@ -167,7 +176,7 @@ async fn helm_upgrade_keeps_servers_running() {
 /// Objects of users in all families. The image of the request does not exist, so that no profiler runs.
 fn users_objects() -> [(Family, Value); 3] {
     let request = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": Family::Dgdr.kind(), "metadata": { "name": "kept" },
-        "spec": { "model": "m", "backend": "vllm", "image": "localhost/absent:1",
+        "spec": { "model": "m", "backend": "vllm", "image": "localhost/absent:1.5.1",
             "hardware": { "gpuSku": "h100_sxm", "vramMb": 81920, "numGpusPerNode": 8, "totalGpus": 8 } } });
     let variant = json!({ "apiVersion": "llmd.ai/v1alpha1", "kind": Family::Va.kind(), "metadata": { "name": "kept" },
         "spec": { "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "absent" }, "modelID": "m" } });

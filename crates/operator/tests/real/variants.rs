@@ -61,7 +61,8 @@ async fn real_load_raises_and_lowers_replicas() {
     let chat = Request { path: "/v1/chat/completions", body: Some(chat_request(MODEL, ANSWER_TOKENS)) };
     let load = Load::start(cluster, &url, vec![chat; CLIENTS]);
     let raised = wait_for_status(cluster, Family::Va, "engine", "wants 2 replicas under load", wants(2)).await;
-    assert_eq!(raised["decision"]["decidedBy"], "signal", "{raised:#}");
+    assert_eq!(raised["decision"]["decidedBy"], "solver", "{raised:#}");
+    assert_eq!(raised["decision"]["factors"][0]["code"], "ReplicaSaturation", "{raised:#}");
     wait_for_published(cluster, "2").await;
     let report = load.stop().await;
     assert!(!report.answered.is_empty(), "no request was answered: {:#?}", report.failed.first());
