@@ -21,8 +21,8 @@ use steersman_testkit::{apply, wait};
 use crate::env::{exclusive, objects, shared, wait_for_status};
 use crate::running_server::{RunningServer, assert_all_answered};
 
-/// A server that no schema rejects: only the webhook knows that two of its fields exclude each other.
-const INVALID_SERVER: &str = include_str!("../../../../examples/llamastack/invalid/own-config-and-providers.yaml");
+/// A server that names a Secret which does not exist. Only the webhook looks for it.
+const INVALID_SERVER: &str = include_str!("../../../../examples/llamastack/invalid/secret-missing.yaml");
 
 /// Labels of the operator's pods.
 const OPERATOR_PODS: &str = "app.kubernetes.io/name=steersman";
@@ -120,7 +120,7 @@ async fn webhooks_behind_service_reject_and_convert() {
     let refusal = apply::apply_manifests(&client, Some(NAMESPACE), INVALID_SERVER).await.unwrap_err();
     let refusal = format!("{refusal:#}");
     assert!(refusal.contains("admission webhook"), "{refusal}");
-    assert!(refusal.contains("providers and overrideConfig are mutually exclusive"), "{refusal}");
+    assert!(refusal.contains("Secret \"vllm-creds\" not found in namespace"), "{refusal}");
     objects(cluster, Family::Llsd).await.delete("older", &DeleteParams::default()).await.unwrap();
 }
 

@@ -1,13 +1,16 @@
 //! A VariantAutoscaling of Dynamo's engine simulator, whose metrics Prometheus scrapes in the cluster, as it does those of the
 //! operator.
 
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::real_node::RealCluster;
 use steersman_testkit::real_node::scenario::{MODEL, NAMESPACE, VARIANT, chat_request};
 use steersman_testkit::wait;
 
-use crate::env::{SLOW, shared, wait_for_status};
+use crate::env::{SLOW, exclusive, wait_for_status};
 use crate::load::{Load, Request};
 
 /// Concurrent requests: more than the simulator runs at once.
@@ -20,7 +23,7 @@ const ANSWER_TOKENS: u32 = 400;
 const PUBLISHED: &str =
     "/api/v1/namespaces/monitoring/services/https:prometheus:web/proxy/api/v1/query?query=wva_desired_replicas";
 
-/// Waits until the only series that Prometheus has of the variant has this value. An HPA reads the same number.
+/// Waits until the only series that Prometheus has of the variant has this value.
 async fn wait_for_published(cluster: &RealCluster, expected: &str) {
     let client = cluster.cluster.admin().await.unwrap();
     let what = format!("wva_desired_replicas is {expected}");
@@ -48,10 +51,19 @@ fn published(response: &Value) -> Option<&str> {
     }
 }
 
+/// Scales the engine as an HPA does with the published number: the cluster has no adapter through which an HPA could read it.
+async fn scale_engine(cluster: &RealCluster, replicas: i32) {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.cluster.admin().await.unwrap(), NAMESPACE);
+    let scale = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+    deployments.patch_scale("engine", &PatchParams::default(), &scale).await.unwrap();
+    cluster.wait_for_rollout(NAMESPACE, "engine", replicas).await.unwrap();
+}
+
+/// The load fills the engine, so the servers of other tests would wait for their answers.
 #[tokio::test]
 async fn real_load_raises_and_lowers_replicas() {
-    let Some(shared) = shared().await else { return };
-    let cluster = shared.cluster;
+    let Some(exclusive) = exclusive().await else { return };
+    let cluster = exclusive.cluster;
     cluster.apply(VARIANT).await.unwrap();
     let wants = |count: i64| move |status: &Value| status["desiredOptimizedAlloc"]["numReplicas"] == count;
     wait_for_status(cluster, Family::Va, "engine", "wants 1 replica without load", wants(1)).await;
@@ -64,8 +76,13 @@ async fn real_load_raises_and_lowers_replicas() {
     assert_eq!(raised["decision"]["decidedBy"], "solver", "{raised:#}");
     assert_eq!(raised["decision"]["factors"][0]["code"], "ReplicaSaturation", "{raised:#}");
     wait_for_published(cluster, "2").await;
+    scale_engine(cluster, 2).await;
+    // An engine has no metrics before its first request, and no number is lowered without them.
+    let has_two = |status: &Value| status["currentAlloc"]["numReplicas"] == 2;
+    wait_for_status(cluster, Family::Va, "engine", "has 2 replicas", has_two).await;
     let report = load.stop().await;
     assert!(!report.answered.is_empty(), "no request was answered: {:#?}", report.failed.first());
     wait_for_status(cluster, Family::Va, "engine", "wants 1 replica after the load", wants(1)).await;
     wait_for_published(cluster, "1").await;
+    scale_engine(cluster, 1).await;
 }
