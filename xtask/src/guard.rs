@@ -57,10 +57,10 @@ fn run_worker() -> Result<ExitCode> {
         terminal.restore_if_changed();
     }
     process_tree::end_descendants(std::process::id());
-    // A worker that was stopped or killed has not removed its folder. An error is ignored: the next start tries again and
-    // reports it.
-    let _ = cache::clear_stale_runs();
+    // A worker that was stopped or killed has not removed its control group and its folder. An error is ignored: the next start
+    // tries again and reports it.
     let _ = real_node::remove_abandoned();
+    let _ = cache::clear_stale_runs();
     let received = signal.lock().ok().and_then(|signal| *signal);
     let code = match (received, status.signal()) {
         (Some(signal), _) => 128 + signal,
@@ -129,6 +129,9 @@ pub fn watch_lifeline() -> Result<()> {
         STOPPING.store(true, Ordering::Release);
         terminal::leave();
         process_tree::end_descendants(std::process::id());
+        // A killed guard cannot remove them after this process. An error is ignored: the next start tries again and reports it.
+        let _ = real_node::remove_own();
+        cache::remove_own_runs();
         std::process::exit(130);
     })?;
     Ok(())

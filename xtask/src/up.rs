@@ -8,7 +8,7 @@ pub mod lines;
 mod object_state;
 pub mod observe;
 mod profilers;
-mod screen;
+pub mod screen;
 mod servers;
 mod settings;
 
@@ -62,6 +62,8 @@ const EXAMPLE_FOLDERS: [&str; 4] = ["examples/llamastack", "examples/dynamo", "e
 /// File in the cache folder with the operator's log of the last run that failed.
 const KEPT_LOG: &str = "up-failed.log";
 
+const SIMULATED: &str = "No containers run. Simulated: Llama Stack servers, profilers, graphs, load, HPAs";
+
 /// Namespace of the examples.
 const NAMESPACE: &str = "examples";
 
@@ -75,7 +77,7 @@ impl Up {
         }
         tokio::runtime::Runtime::new()?.block_on(async {
             match &self.kubeconfig {
-                _ if self.real => real::up::run(self.release).await,
+                _ if self.real => real::up::run(self.release, self.plain).await,
                 Some(kubeconfig) => {
                     preflight(kubeconfig).await?;
                     println!("\nNothing was changed.");
@@ -117,14 +119,21 @@ impl Up {
         let profilers = run.path().join("profilers");
         let observer = Observer::new(&admin, NAMESPACE);
         let (notes, received_notes) = unbounded_channel();
-        let screen = !self.plain && terminal::is_usable(std::os::unix::process::parent_id());
         let show = async {
-            if screen {
-                let environment = screen::write_environment(run.path(), &cluster, &binaries)?;
-                screen::show(&mut cluster, &mut operator, &observer, received_notes, &environment).await
+            if shows_screen(self.plain) {
+                let frame = screen::Frame {
+                    title: "Steersman on a local cluster",
+                    simulated: SIMULATED.to_owned(),
+                    namespace: NAMESPACE,
+                    environment: screen::write_environment(run.path(), &cluster, &binaries)?,
+                    commands: Vec::new(),
+                };
+                let ensure_running = || cluster.ensure_running().and_then(|()| operator.ensure_running());
+                screen::show(ensure_running, &observer, received_notes, frame).await
             } else {
                 print_instructions(&cluster, &binaries, &operator);
-                lines::show(&mut cluster, &mut operator, &observer, received_notes).await
+                let ensure_running = || cluster.ensure_running().and_then(|()| operator.ensure_running());
+                lines::show(ensure_running, &observer, received_notes).await
             }
         };
         let ended = tokio::select! {
@@ -138,6 +147,11 @@ impl Up {
             None => error,
         })
     }
+}
+
+/// Whether the state is shown on a screen instead of as lines.
+pub fn shows_screen(plain: bool) -> bool {
+    !plain && terminal::is_usable(std::os::unix::process::parent_id())
 }
 
 /// Copies the operator's log out of the folder of the run, which is removed. `None` if that fails, as on a full disk: the

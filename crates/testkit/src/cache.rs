@@ -5,6 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -29,6 +30,29 @@ pub fn runs_folder() -> Result<PathBuf> {
     Ok(folder()?.join("runs"))
 }
 
+/// The folders that this process has created and not removed.
+fn own_runs() -> MutexGuard<'static, Vec<PathBuf>> {
+    static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the folders of this process' runs. For a process that ends without dropping them.
+pub fn remove_own_runs() {
+    for path in own_runs().drain(..) {
+        remove_run(&path);
+    }
+}
+
+/// Best effort: the next run finds the lock free and removes the rest.
+fn remove_run(path: &Path) {
+    let _ = fs::remove_dir_all(path);
+    let _ = fs::remove_file(lock_path(path));
+}
+
+fn lock_path(run: &Path) -> PathBuf {
+    run.with_extension("lock")
+}
+
 /// Removes the folders of killed runs.
 pub fn clear_stale_runs() -> Result<()> {
     let runs = runs_folder()?;
@@ -38,7 +62,6 @@ pub fn clear_stale_runs() -> Result<()> {
 /// The folder of one run, removed when dropped. If the process is killed, the next run removes it.
 pub struct RunFolder {
     path: PathBuf,
-    lock_path: PathBuf,
     _lock: File,
 }
 
@@ -50,7 +73,8 @@ impl RunFolder {
         remove_stale(runs)?;
         loop {
             let id = format!("{}-{}", std::process::id(), NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
-            let (path, lock_path) = (runs.join(&id), runs.join(format!("{id}.lock")));
+            let path = runs.join(&id);
+            let lock_path = lock_path(&path);
             let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
             // The clean-up of another run may have removed the file before we locked it. Try the next name.
             if lock.try_lock().is_err() || !is_same_file(&lock, &lock_path) || path.exists() {
@@ -59,7 +83,8 @@ impl RunFolder {
             // The folder will contain private keys.
             let mut builder = fs::DirBuilder::new();
             builder.mode(0o700).create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-            return Ok(Self { path, lock_path, _lock: lock });
+            own_runs().push(path.clone());
+            return Ok(Self { path, _lock: lock });
         }
     }
 
@@ -70,9 +95,8 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        // Best effort: the next run finds the lock free and removes the rest.
-        let _ = fs::remove_dir_all(&self.path);
-        let _ = fs::remove_file(&self.lock_path);
+        own_runs().retain(|path| *path != self.path);
+        remove_run(&self.path);
     }
 }
 

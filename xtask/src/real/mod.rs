@@ -26,15 +26,19 @@ pub fn missing_requirement() -> Result<Option<String>> {
     let cache = cache::folder()?;
     std::fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
     let free = free_space(&cache);
-    Ok((free < REQUIRED_DISK_BYTES).then(|| {
+    if free < REQUIRED_DISK_BYTES {
         let gib = |bytes: u64| bytes >> 30;
-        format!(
+        return Ok(Some(format!(
             "it needs {} GiB of free disk space in {}, which has {}",
             gib(REQUIRED_DISK_BYTES),
             cache.display(),
             gib(free)
-        )
-    }))
+        )));
+    }
+    if python::find().is_none() {
+        return Ok(Some("its servers need Python 3.12, which was not found: install it as `python3.12`".to_owned()));
+    }
+    Ok(system::prepare().err().map(|error| format!("{error:#}")))
 }
 
 fn free_space(folder: &Path) -> u64 {
@@ -51,9 +55,10 @@ pub fn prepare(release: bool) -> Result<Parts> {
     let pkg_config = system.pkg_config.iter().map(|folder| ("PKG_CONFIG_PATH", folder.display().to_string()));
     let containers = go_programs::build_once(&CONTAINERS, &pkg_config.collect::<Vec<_>>())?;
     let kubernetes = go_programs::build_once(&NODE, &[])?;
+    let helm = go_programs::helm()?;
     let binaries = NodeBinaries { control_plane, kubernetes, containers, system: system.tools };
     let base_images = images::of_node(&binaries)?;
     let server_images = images::of_servers(&binaries, &python)?;
     let operator = images::of_operator(&operator::build(release)?)?;
-    Ok(Parts { binaries, base_images, server_images, operator })
+    Ok(Parts { binaries, helm, base_images, server_images, operator })
 }

@@ -2,7 +2,7 @@
 //! containers. Only the engine is simulated.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,14 +14,16 @@ use steersman_testkit::fake_graphs::GRAPH_CRD;
 use steersman_testkit::real_node::RealCluster;
 use steersman_testkit::real_node::scenario::{MODEL, NAMESPACE, REQUEST, ROLLOUT_TIMEOUT, SERVER, VARIANT};
 use steersman_testkit::{apply, wait};
-use tokio::time;
+use tokio::sync::mpsc::unbounded_channel;
 
 use super::free_space;
 use crate::progress::elapsed;
-use crate::up::{lines, observe};
+use crate::up::observe::Observer;
+use crate::up::screen::{self, Command, Frame};
+use crate::up::{lines, observe, shows_screen};
 
-/// Interval at which the programs are checked once everything runs.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const SIMULATED: &str = "Containers run; only the model engine is simulated, so answers are random words; \
+                         no controller runs the graph yet, so the request stays in Deploying";
 
 /// Fails with one sentence if this machine cannot run a real node.
 pub fn check() -> Result<()> {
@@ -33,7 +35,8 @@ pub fn check() -> Result<()> {
     }
 }
 
-pub async fn run(release: bool) -> Result<()> {
+/// Starts everything, then shows the state of the objects on a screen, or as lines if the output is no terminal or `plain`.
+pub async fn run(release: bool, plain: bool) -> Result<()> {
     let started = Instant::now();
     let parts = super::prepare(release)?;
     let built = started.elapsed();
@@ -75,15 +78,42 @@ pub async fn run(release: bool) -> Result<()> {
     steps.done("Dynamo's profiler has written the graph of a DynamoGraphDeploymentRequest");
 
     let (pods, programs) = cluster.memory();
+    let figures = [
+        ("time", format!("{} to build, {} to start", elapsed(built), elapsed(steps.started.elapsed()))),
+        (
+            "memory",
+            format!("{} for the pods, {} for the control plane and the node", megabytes(pods), megabytes(programs)),
+        ),
+        ("disk", format!("{} for this run", megabytes(free_before.saturating_sub(free_space(run.path()))))),
+    ];
     println!();
-    println!("time      {} to build, {} to start", elapsed(built), elapsed(steps.started.elapsed()));
-    println!("memory    {} for the pods, {} for the control plane and the node", megabytes(pods), megabytes(programs));
-    println!("disk      {} for this run", megabytes(free_before.saturating_sub(free_space(run.path()))));
-    print_instructions(&cluster, &parts.binaries.control_plane.path("kubectl"), &model);
-    loop {
-        cluster.ensure_running()?;
-        time::sleep(CHECK_INTERVAL).await;
+    for (name, figure) in &figures {
+        println!("{name:<9} {figure}");
     }
+    let kubectl = &parts.binaries.control_plane;
+    let observer = Observer::new(&cluster.cluster.admin().await?, NAMESPACE);
+    // Nothing that runs here is simulated by this process.
+    let (_, notes) = unbounded_channel();
+    if !shows_screen(plain) {
+        print_instructions(&cluster, &kubectl.path("kubectl"), &model);
+        return lines::show(|| cluster.ensure_running(), &observer, notes).await;
+    }
+    let figures: Vec<String> = figures.iter().map(|(name, figure)| format!("{name}: {figure}")).collect();
+    let frame = Frame {
+        title: "Steersman on a real node",
+        simulated: format!("{SIMULATED}; {}", figures.join("; ")),
+        namespace: NAMESPACE,
+        environment: screen::write_environment(run.path(), &cluster.cluster, kubectl)?,
+        commands: server_commands(),
+    };
+    screen::show(|| cluster.ensure_running(), &observer, notes, frame).await
+}
+
+/// Commands that send a request to the server.
+fn server_commands() -> Vec<Command> {
+    let forward = format!("kubectl -n {NAMESPACE} port-forward service/stack-service 8321:8321 &");
+    let command = |line: &str, purpose| Command { line: line.to_owned(), purpose };
+    vec![command(&forward, "a way to the server"), command("curl http://127.0.0.1:8321/v1/models", "its models")]
 }
 
 /// Prints the steps with the time since the start.

@@ -5,25 +5,22 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use steersman_testkit::{Cluster, Operator};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time;
 
 use super::object_state::object_state;
 use super::observe::{Observer, POLL_INTERVAL};
 
-/// Prints the state of every object and pod whenever it changes, and the notes of the simulators. Returns an error when a
-/// process of the cluster or the operator exits.
+/// Prints the state of every object and pod whenever it changes, and the notes of the simulators. Ends with the error of
+/// `ensure_running`.
 pub async fn show(
-    cluster: &mut Cluster,
-    operator: &mut Operator,
+    mut ensure_running: impl FnMut() -> Result<()>,
     observer: &Observer,
     mut notes: UnboundedReceiver<String>,
 ) -> Result<()> {
     let mut printed_states: BTreeMap<String, String> = BTreeMap::new();
     loop {
-        cluster.ensure_running()?;
-        operator.ensure_running()?;
+        ensure_running()?;
         let mut states = BTreeMap::new();
         let mut all_listed = true;
         for (family, objects) in observer.objects().await {

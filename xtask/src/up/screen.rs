@@ -13,13 +13,13 @@ use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use steersman_api::Family;
+use steersman_testkit::Cluster;
 use steersman_testkit::binaries::Binaries;
-use steersman_testkit::{Cluster, Operator};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{self, Instant};
 
-use self::view::{Command, EventRow, Model, ObjectRow, Section, render};
-use super::NAMESPACE;
+pub use self::view::Command;
+use self::view::{EventRow, Model, ObjectRow, Section, render};
 use super::object_state::{Health, ObjectState, count, object_state};
 use super::observe::Observer;
 use crate::terminal::{self, Screen};
@@ -33,29 +33,37 @@ const RESIZE_INTERVAL: Duration = Duration::from_millis(200);
 /// Notes of the simulators that are kept for the list of events.
 const MAX_NOTES: usize = 20;
 
-const TITLE: &str = "Steersman on a local cluster";
-const SIMULATED: &str = "No containers run. Simulated: Llama Stack servers, profilers, graphs, load, HPAs";
-
 /// The sections, in the order of the screen.
 const SECTIONS: [(Family, &str); 3] = [(Family::Dgdr, "Requests"), (Family::Llsd, "Servers"), (Family::Va, "Variants")];
 
-/// Shows the screen. Returns an error when a process of the cluster or the operator exits.
+/// The parts of the screen that do not change.
+pub struct Frame {
+    pub title: &'static str,
+    /// The parts of the cluster that are simulated.
+    pub simulated: String,
+    /// The namespace of the objects.
+    pub namespace: &'static str,
+    /// The command that sets up a shell for the cluster.
+    pub environment: String,
+    /// Commands after those about the objects.
+    pub commands: Vec<Command>,
+}
+
+/// Shows the screen. Ends with the error of `ensure_running`.
 pub async fn show(
-    cluster: &mut Cluster,
-    operator: &mut Operator,
+    mut ensure_running: impl FnMut() -> Result<()>,
     observer: &Observer,
     mut notes: UnboundedReceiver<String>,
-    environment: &str,
+    frame: Frame,
 ) -> Result<()> {
     let mut screen = Screen::enter()?;
-    let mut state = ScreenState::new(environment.to_owned());
+    let mut state = ScreenState::new(frame);
     let (mut next_update, mut drawn_size) = (Instant::now(), None);
     loop {
         let mut changed = Instant::now() >= next_update;
         if changed {
             next_update = Instant::now() + UPDATE_INTERVAL;
-            cluster.ensure_running()?;
-            operator.ensure_running()?;
+            ensure_running()?;
             state.update(observer).await;
         }
         while let Ok(note) = notes.try_recv() {
@@ -104,7 +112,7 @@ fn quoted(text: &str) -> String {
 /// The last observation of the cluster.
 struct ScreenState {
     started: Timestamp,
-    environment: String,
+    frame: Frame,
     objects: BTreeMap<Family, Vec<DynamicObject>>,
     events: Vec<Event>,
     notes: VecDeque<(Timestamp, String)>,
@@ -113,10 +121,10 @@ struct ScreenState {
 }
 
 impl ScreenState {
-    fn new(environment: String) -> Self {
+    fn new(frame: Frame) -> Self {
         Self {
             started: Timestamp::now(),
-            environment,
+            frame,
             objects: BTreeMap::new(),
             events: Vec::new(),
             notes: VecDeque::new(),
@@ -151,11 +159,11 @@ impl ScreenState {
             .map(|(family, title)| section(*family, title, self.objects.get(family).map_or(&[], Vec::as_slice)))
             .collect();
         Model {
-            title: TITLE,
+            title: self.frame.title,
             started: self.started,
-            simulated: SIMULATED,
+            simulated: self.frame.simulated.clone(),
             notice: self.outdated.then(|| "The API server does not answer; the states below may be old".to_owned()),
-            commands: commands(&self.environment, &sections),
+            commands: commands(&self.frame, &sections),
             sections,
             events: self.events(),
         }
@@ -219,10 +227,10 @@ fn event(event: &Event) -> Option<EventRow> {
 }
 
 /// Commands for a newcomer, about objects that exist.
-fn commands(environment: &str, sections: &[Section]) -> Vec<Command> {
-    let kubectl = format!("kubectl -n {NAMESPACE}");
+fn commands(frame: &Frame, sections: &[Section]) -> Vec<Command> {
+    let kubectl = format!("kubectl -n {}", frame.namespace);
     let mut commands = vec![
-        Command { line: environment.to_owned(), purpose: "sets KUBECONFIG and kubectl" },
+        Command { line: frame.environment.clone(), purpose: "sets KUBECONFIG and kubectl" },
         Command { line: format!("{kubectl} get dgdr,dgd,llsd,va,pods"), purpose: "all objects" },
     ];
     let objects = || {
@@ -239,6 +247,7 @@ fn commands(environment: &str, sections: &[Section]) -> Vec<Command> {
         let line = format!("{kubectl} edit {} {}", family.short_name(), object.name);
         commands.push(Command { line, purpose: "change a server" });
     }
+    commands.extend(frame.commands.iter().cloned());
     commands
 }
 
@@ -263,8 +272,18 @@ mod tests {
         object(event)
     }
 
+    fn frame() -> Frame {
+        Frame {
+            title: "Steersman on a local cluster",
+            simulated: "No containers run".to_owned(),
+            namespace: "examples",
+            environment: ". env".to_owned(),
+            commands: Vec::new(),
+        }
+    }
+
     fn state() -> ScreenState {
-        let mut state = ScreenState::new(". env".to_owned());
+        let mut state = ScreenState::new(frame());
         state.objects.insert(
             Family::Dgdr,
             vec![
@@ -296,7 +315,10 @@ mod tests {
         let describe = "kubectl -n examples describe dgdr late".to_owned();
         let edit = "kubectl -n examples edit llsd simple".to_owned();
         assert_eq!(lines(&state()), [". env".to_owned(), get.clone(), describe, edit]);
-        assert_eq!(lines(&ScreenState::new(". env".to_owned())), [". env".to_owned(), get]);
+        assert_eq!(lines(&ScreenState::new(frame())), [". env".to_owned(), get.clone()]);
+        let more = Command { line: "curl".to_owned(), purpose: "a request" };
+        let with_more = ScreenState::new(Frame { commands: vec![more], ..frame() });
+        assert_eq!(lines(&with_more), [". env".to_owned(), get, "curl".to_owned()]);
     }
 
     #[test]

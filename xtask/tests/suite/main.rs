@@ -14,6 +14,7 @@ mod limits;
 mod process_cleanup;
 mod purity;
 mod python;
+mod real_node;
 mod requirements;
 mod screen;
 mod support;

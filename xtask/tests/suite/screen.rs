@@ -12,14 +12,14 @@ const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
 
 /// A shell on a terminal that runs `up`, prints its exit code and waits.
-struct Session {
-    terminal: PseudoTerminal,
+pub struct Session {
+    pub terminal: PseudoTerminal,
     shell: Child,
 }
 
 impl Session {
     /// Waits until the screen is shown.
-    fn start(arguments: &str) -> Self {
+    pub fn start(arguments: &str) -> Self {
         let terminal = PseudoTerminal::open(80, 24).unwrap();
         let up = xtask();
         // The shell handles Ctrl-C itself, so that it outlives the command: the kernel resets a terminal whose session ends.
@@ -36,12 +36,12 @@ impl Session {
         Self { terminal, shell }
     }
 
-    fn wait_for(&self, text: &str) {
+    pub fn wait_for(&self, text: &str) {
         eventually(&format!("{text:?} in {:?}", self.terminal.output()), || self.terminal.output().contains(text));
     }
 
     /// Ids of the command and its descendants.
-    fn processes(&self) -> Vec<u32> {
+    pub fn processes(&self) -> Vec<u32> {
         process_tree::descendants(self.shell.id())
     }
 
@@ -52,7 +52,7 @@ impl Session {
 
     /// Checks that the command has ended with this code and left the terminal as it was. Returns what it printed after the
     /// screen.
-    fn check_end(&self, processes: &[u32], code: i32) -> String {
+    pub fn check_end(&self, processes: &[u32], code: i32) -> String {
         self.wait_for(&format!("exit code {code}"));
         let output = self.terminal.output();
         let (shown, after) = output.rsplit_once(LEAVE).expect("the screen was left");

@@ -57,17 +57,18 @@ impl Running {
         panic!("no line contains {text:?}; output:\n{}", all.join("\n"));
     }
 
-    /// Waits for lines that contain these words, each line all words of its entry. The lines may come in any order.
-    pub fn wait_for_lines(&mut self, wanted: &[&[&str]]) {
+    /// Waits for lines that contain these words, each line all words of its entry. The lines may come in any order. Returns all
+    /// lines so far.
+    pub fn wait_for_lines(&mut self, wanted: &[&[&str]]) -> Vec<String> {
         // Some of the lines are consequences of others, so they take longer together.
         let deadline = Instant::now() + 2 * TIMEOUT;
         let (mut missing, mut all) = (wanted.to_vec(), Vec::new());
         while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             missing.retain(|words| !words.iter().all(|word| line.contains(word)));
-            if missing.is_empty() {
-                return;
-            }
             all.push(line);
+            if missing.is_empty() {
+                return all;
+            }
         }
         panic!("no line contains {missing:?}; output:\n{}", all.join("\n"));
     }

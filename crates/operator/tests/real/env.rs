@@ -18,30 +18,30 @@ use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// For states that need the start of a server, or a whole profiling Job, on a loaded machine.
 pub const SLOW: Duration = Duration::from_secs(420);
 
-/// Tests that restart the operator hold the lock for writing.
-static OPERATOR: RwLock<()> = RwLock::const_new(());
+/// Tests that disturb others, such as by a restart of the operator, hold the lock for writing.
+static DISTURBANCE: RwLock<()> = RwLock::const_new(());
 
-/// The cluster, and the promise of the other tests not to restart the operator.
+/// The cluster, and the promise that no other test disturbs this one.
 pub struct SharedCluster {
     pub cluster: &'static RealCluster,
-    _operator: RwLockReadGuard<'static, ()>,
+    _guard: RwLockReadGuard<'static, ()>,
 }
 
-/// The cluster for a test that restarts the operator.
-pub struct ExclusiveOperator {
+/// The cluster for a test that disturbs others.
+pub struct ExclusiveCluster {
     pub cluster: &'static RealCluster,
-    _operator: RwLockWriteGuard<'static, ()>,
+    _guard: RwLockWriteGuard<'static, ()>,
 }
 
 /// The cluster with the operator installed. `None` after reporting a skip if this run has no real node.
 pub async fn shared() -> Option<SharedCluster> {
-    let guard = OPERATOR.read().await;
-    Some(SharedCluster { cluster: cluster().await?, _operator: guard })
+    let guard = DISTURBANCE.read().await;
+    Some(SharedCluster { cluster: cluster().await?, _guard: guard })
 }
 
-pub async fn exclusive() -> Option<ExclusiveOperator> {
-    let guard = OPERATOR.write().await;
-    Some(ExclusiveOperator { cluster: cluster().await?, _operator: guard })
+pub async fn exclusive() -> Option<ExclusiveCluster> {
+    let guard = DISTURBANCE.write().await;
+    Some(ExclusiveCluster { cluster: cluster().await?, _guard: guard })
 }
 
 async fn cluster() -> Option<&'static RealCluster> {

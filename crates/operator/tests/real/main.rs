@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod env;
+mod load;
 mod operator;
 mod requests;
+mod running_server;
 mod servers;
 mod variants;

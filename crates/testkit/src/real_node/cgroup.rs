@@ -106,6 +106,12 @@ fn enable_controllers() {
     }
 }
 
+/// Removes the group of this process, which must have no process any more. For a process that ends without dropping its
+/// [`Cgroup`].
+pub fn remove_own() -> Result<()> {
+    remove(&name())
+}
+
 /// Removes the groups of processes that have ended without removing them.
 pub fn remove_abandoned() -> Result<()> {
     let mut names = Vec::new();

@@ -5,6 +5,7 @@
 //! It needs root.
 
 mod cgroup;
+mod chart;
 mod images;
 mod namespaces;
 pub mod network;
@@ -27,7 +28,7 @@ use crate::{apply, wait};
 use cgroup::Cgroup;
 use namespaces::Namespaces;
 
-pub use cgroup::remove_abandoned;
+pub use cgroup::{remove_abandoned, remove_own};
 pub use namespaces::missing_requirement;
 
 /// Name of the node.
@@ -49,6 +50,8 @@ pub const PARTS_VARIABLE: &str = "STEERSMAN_REAL";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parts {
     pub binaries: NodeBinaries,
+    /// The program of [`crate::binaries::HELM`], which installs the operator.
+    pub helm: Binaries,
     /// Archives of [`PAUSE_IMAGE`] and [`DNS_IMAGE`], without which no pod can run.
     pub base_images: Vec<PathBuf>,
     /// Archives of the other images of [`scenario`].
@@ -96,6 +99,7 @@ pub struct RealCluster {
     programs: Vec<Process>,
     cgroup: Cgroup,
     binaries: NodeBinaries,
+    helm: Binaries,
     folder: PathBuf,
 }
 
@@ -111,8 +115,15 @@ impl RealCluster {
         let network = NodeNetwork { namespace: namespaces.network_file(), address: namespaces.address() };
         let cluster =
             Cluster::start(&binaries.control_plane, &folder.join("control-plane"), &Options::real(network)).await?;
-        let mut real =
-            Self { cluster, namespaces, programs: Vec::new(), cgroup, binaries: binaries.clone(), folder: node_folder };
+        let mut real = Self {
+            cluster,
+            namespaces,
+            programs: Vec::new(),
+            cgroup,
+            binaries: binaries.clone(),
+            helm: parts.helm.clone(),
+            folder: node_folder,
+        };
         real.start_programs().await?;
         for image in &parts.base_images {
             real.import(image).await?;

@@ -29,7 +29,7 @@ pub const NAMESPACE: &str = "real";
 /// The engine simulator behind Dynamo's frontend: the namespace, a Deployment and a Service.
 pub const ENGINE: &str = include_str!("../../../../cluster/real/engine.yaml");
 
-/// Prometheus, which scrapes the pods of [`NAMESPACE`]. It needs the Secret `prometheus-certificate`.
+/// Prometheus, which scrapes the engine and the operator. It needs the Secret `prometheus-certificate`.
 pub const PROMETHEUS: &str = include_str!("../../../../cluster/real/prometheus.yaml");
 
 /// A server whose inference provider is the engine.
@@ -41,16 +41,12 @@ pub const REQUEST: &str = include_str!("../../../../cluster/real/request.yaml");
 /// The autoscaling of the engine.
 pub const VARIANT: &str = include_str!("../../../../cluster/real/variant.yaml");
 
-/// The manifests that install the operator, and the name of its image in them.
-const INSTALL_MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/install.yaml");
-const SHIPPED_IMAGE: &str = concat!("steersman:", env!("CARGO_PKG_VERSION"));
-
-/// Namespace and name of the operator's Deployment.
+/// Namespace of the operator, and name of its release and its Deployment.
 pub const OPERATOR_NAMESPACE: &str = "steersman-system";
 pub const OPERATOR: &str = "steersman";
 
-/// Replicas of the shipped Deployment.
-const OPERATOR_REPLICAS: i32 = 2;
+/// Replicas of the operator by default.
+pub const OPERATOR_REPLICAS: i32 = 2;
 
 const PROMETHEUS_HOST: &str = "prometheus.monitoring.svc";
 
@@ -58,34 +54,18 @@ const PROMETHEUS_HOST: &str = "prometheus.monitoring.svc";
 pub const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl RealCluster {
-    /// Installs the operator with one file, as an administrator does, and waits until all of its replicas are ready.
-    pub async fn install_operator(&self, image: &str) -> Result<()> {
-        let manifests =
-            fs::read_to_string(INSTALL_MANIFESTS).with_context(|| format!("cannot read {INSTALL_MANIFESTS}"))?;
-        ensure!(manifests.contains(SHIPPED_IMAGE), "{INSTALL_MANIFESTS} does not name the image {SHIPPED_IMAGE}");
-        let client = self.cluster.admin().await?;
-        apply::apply_manifests(&client, None, &manifests.replace(SHIPPED_IMAGE, image)).await?;
-        self.wait_for_rollout(OPERATOR_NAMESPACE, OPERATOR, OPERATOR_REPLICAS).await
-    }
-
-    /// Configures the operator for this cluster: its images, and its Prometheus.
+    /// Configures the operator with the address of Prometheus.
     pub async fn configure_operator(&self) -> Result<()> {
         let authority = fs::read_to_string(self.cluster.certificate_authority())?;
-        let images = json!({ "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": "llama-stack-operator-config", "namespace": OPERATOR_NAMESPACE },
-            "data": { "image-overrides": format!("starter: {LLAMA_STACK_IMAGE}") } });
         let metrics = json!({ "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "workload-variant-autoscaler-variantautoscaling-config", "namespace": OPERATOR_NAMESPACE },
             "data": { "GLOBAL_OPT_INTERVAL": "10s", "PROMETHEUS_BASE_URL": format!("https://{PROMETHEUS_HOST}:9090"),
                       "PROMETHEUS_CA_CERT": authority } });
-        let client = self.cluster.admin().await?;
-        for object in [images, metrics] {
-            apply::apply_manifests(&client, None, &object.to_string()).await?;
-        }
+        apply::apply_manifests(&self.cluster.admin().await?, None, &metrics.to_string()).await?;
         Ok(())
     }
 
-    /// Starts Prometheus. The namespace of [`ENGINE`] must exist.
+    /// Starts Prometheus. The operator and the namespace of [`ENGINE`] must exist.
     pub async fn start_prometheus(&self) -> Result<()> {
         let client = self.cluster.admin().await?;
         let certificate = self.cluster.authority.server(&[PROMETHEUS_HOST])?;

@@ -12,7 +12,7 @@ pub struct Model {
     pub title: &'static str,
     pub started: Timestamp,
     /// The parts of the cluster that are simulated.
-    pub simulated: &'static str,
+    pub simulated: String,
     /// A problem of this program itself.
     pub notice: Option<String>,
     pub sections: Vec<Section>,
@@ -43,6 +43,7 @@ pub struct EventRow {
     pub text: String,
 }
 
+#[derive(Clone)]
 pub struct Command {
     pub line: String,
     pub purpose: &'static str,
@@ -107,7 +108,7 @@ fn head(model: &Model, now: Timestamp, width: usize) -> Vec<Line> {
         first.push(span(EXIT, Style::Faint));
     }
     let mut lines = vec![bounded(first, width)];
-    lines.extend(wrap_words(model.simulated, width).into_iter().map(|line| vec![span(line, Style::Faint)]));
+    lines.extend(wrap_words(&model.simulated, width).into_iter().map(|line| vec![span(line, Style::Faint)]));
     if let Some(notice) = &model.notice {
         lines.push(bounded(vec![span(notice.as_str(), Style::Failed)], width));
     }

@@ -24,7 +24,7 @@ fn empty() -> Model {
     Model {
         title: "Steersman on a local cluster",
         started: at(125),
-        simulated: "No containers run. Simulated: Llama Stack servers, load",
+        simulated: "No containers run. Simulated: Llama Stack servers, load".to_owned(),
         notice: None,
         sections: vec![
             section("Requests", "", vec![]),
