@@ -126,7 +126,12 @@ const LIMITS: &[(&str, &str, &str)] = &[
     ("operator/src/relay/status.rs", "MAX_MESSAGE_CHARS: usize = 1024;", "1,024 of message, 8,192 of error"),
     ("operator/src/relay/status.rs", "MAX_ERROR_CHARS: usize = 8192;", "1,024 of message, 8,192 of error"),
     ("plan/src/dynamo/validate/rules.rs", "MAX_ARGUMENT_BYTES: usize = 131_071;", "131,071 bytes"),
-    ("plan/src/dynamo/build/graph/merge/types.rs", "MAX_COMPONENTS: usize = 25;", "`spec.overrides.dgd` | 25"),
+    (
+        "plan/src/dynamo/build/graph/merge/fields.rs",
+        "MAX_COMPONENTS: usize = 25;",
+        "services in `spec.overrides.dgd` | 25",
+    ),
+    ("plan/src/dynamo/build/graph/merge/fields.rs", "MAX_CLAIMS: usize = 100;", "claims in `spec.overrides.dgd` | 100"),
     ("api/src/dynamo/convert/annotations.rs", "MAX_FIELD_BYTES: usize = 32 * 1024;", "one field of v1alpha1 | 32 KiB"),
     ("plan/src/dynamo/request.rs", "MAX_RETRY_CHARS: usize = 128;", "128 characters"),
     ("plan/src/dynamo/phase/deploying.rs", "MAX_LISTED_PODS: usize = 5;", "5; 64 images that cannot be pulled"),

@@ -195,7 +195,9 @@ fn atomic_lists_and_references_are_replaced_whole() {
         let pod_with = |value: &str| place.replace('@', &format!("{field}: {value}"));
         let (old, new) = match field {
             "selector" => ("{matchLabels: {old: x}}", "{matchLabels: {new: x}}"),
-            "fileKeyRef" => ("{key: x, optional: true}", "{key: new}"),
+            "fileKeyRef" => ("{key: x, path: p, volumeName: v, optional: true}", "{key: new, path: p, volumeName: v}"),
+            "dataSource" => ("{apiGroup: a, kind: K, name: x}", "{kind: K, name: new}"),
+            "secretKeyRef" => ("{name: x, key: k, optional: true}", "{name: new, key: k}"),
             _ => ("{name: x, optional: true}", "{name: new}"),
         };
         let mut graph = yaml(BETA);

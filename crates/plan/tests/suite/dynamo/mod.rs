@@ -7,6 +7,7 @@ mod earlier_operators;
 mod earlier_texts;
 mod failures;
 mod graph;
+mod graph_schema;
 mod hardware;
 mod job;
 mod laws;

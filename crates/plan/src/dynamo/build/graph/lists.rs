@@ -34,7 +34,7 @@ pub fn keys(path: &[String]) -> Option<&'static [&'static str]> {
 
 /// Lists of unique strings.
 pub fn is_set(name: &str) -> bool {
-    matches!(name, "extraClientContainers" | "gmsClientContainers" | "finalizers")
+    matches!(name, "extraClientContainers" | "gmsClientContainers")
 }
 
 /// Maps that are replaced as a whole.

@@ -3,13 +3,17 @@
 use serde_json::Value;
 use steersman_api::crds::{INT_OR_STRING, QUANTITY, stored_definition};
 
-use super::APPEND;
-use super::types::{below, is_quantity, step};
+use super::types::{Checker, FieldType, below, is_quantity, unknown_place};
+use super::{APPEND, fields};
+use crate::dynamo::build::graph::lists;
 
 pub const CONTAINER: &str = "io.k8s.api.core.v1.Container";
 pub const POD: &str = "io.k8s.api.core.v1.PodSpec";
 pub const PROBE: &str = "io.k8s.api.core.v1.Probe";
 pub const VARIABLE: &str = "io.k8s.api.core.v1.EnvVar";
+pub const CONFIG_MAP_KEY: &str = "io.k8s.api.core.v1.ConfigMapKeySelector";
+pub const SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
+const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Values that the definitions do not restrict, but that no pod can have.
 const IMAGE_PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
@@ -24,67 +28,79 @@ pub enum Search {
 }
 
 /// The first problem of a value of this type, as `path text`.
-pub fn problem(value: &Value, name: &str, search: Search, path: &mut Vec<String>) -> Option<String> {
-    let must_be = |fits: bool, words: &str| {
-        (search == Search::WrongTypes && !fits).then(|| format!("{} must be {words}", path.join(".")))
-    };
+pub fn problem(value: &Value, name: &str, checker: Checker, path: &mut Vec<String>) -> Option<String> {
     match name {
-        QUANTITY => must_be(is_quantity(value), "a quantity, such as 8Gi"),
-        INT_OR_STRING => must_be(value.is_i64() || value.is_string(), "an integer or a string"),
-        // Metadata written by hand: the API server checks it when the graph is created.
-        _ => of_schema(value, stored_definition(name)?, search, path),
+        QUANTITY => checker.must_be(is_quantity(value), "a quantity, such as 8Gi", path),
+        INT_OR_STRING => checker.must_be(value.is_i64() || value.is_string(), "an integer or a string", path),
+        METADATA => checker.fields(value, &fields::INNER_METADATA, path),
+        CONTAINER => {
+            of_schema(value, stored_definition(name)?, checker, path).or_else(|| no_image(value, checker, path))
+        }
+        _ => of_schema(value, stored_definition(name)?, checker, path),
     }
 }
 
-fn of_schema(value: &Value, schema: &Value, search: Search, path: &mut Vec<String>) -> Option<String> {
+/// Each container needs an image, except the main one, which gets that of the component.
+fn no_image(container: &Value, checker: Checker, path: &[String]) -> Option<String> {
+    let main = path.last().is_some_and(|name| name == "main" || name == "mainContainer");
+    checker.must_be(main || container["image"] != "", "non-empty", &[path, &["image".to_owned()]].concat())
+}
+
+fn of_schema(value: &Value, schema: &Value, checker: Checker, path: &mut Vec<String>) -> Option<String> {
     if let Some(name) = schema["$ref"].as_str() {
-        return problem(value, name, search, path);
+        return problem(value, name, checker, path);
     }
-    let must_be = |fits: bool, words: &str| {
-        (search == Search::WrongTypes && !fits).then(|| format!("{} must be {words}", path.join(".")))
-    };
     match schema["type"].as_str()? {
         "string" => {
             let policy = path.last().is_some_and(|field| field == "imagePullPolicy");
             match value.as_str() {
-                Some(word) if policy => {
-                    must_be(IMAGE_PULL_POLICIES.contains(&word), &format!("one of {}", IMAGE_PULL_POLICIES.join(", ")))
-                }
-                text => must_be(text.is_some(), "a string"),
+                Some(word) if policy => checker.must_be(
+                    IMAGE_PULL_POLICIES.contains(&word),
+                    &format!("one of {}", IMAGE_PULL_POLICIES.join(", ")),
+                    path,
+                ),
+                text => checker.must_be(text.is_some(), "a string", path),
             }
         }
-        "boolean" => must_be(value.is_boolean(), "true or false"),
+        "boolean" => checker.must_be(value.is_boolean(), "true or false", path),
         "integer" => {
             let field = path.last().map(String::as_str).unwrap_or_default();
             let minimum = MINIMUMS.iter().find(|(known, _)| *known == field).map(|(_, minimum)| *minimum);
-            let most = if schema["format"] == "int32" { i64::from(i32::MAX) } else { i64::MAX };
-            let fits =
-                value.as_i64().is_some_and(|number| minimum.is_none_or(|least| number >= least) && number <= most);
-            let least = minimum.map(|minimum| format!(" of at least {minimum}")).unwrap_or_default();
-            must_be(fits, &format!("an integer{least}"))
+            let (least, most) = if schema["format"] == "int32" {
+                (i64::from(i32::MIN), i64::from(i32::MAX))
+            } else {
+                (i64::MIN, i64::MAX)
+            };
+            checker.value(value, &FieldType::Integer(minimum.unwrap_or(least), most), path)
         }
         "array" => match value.as_array() {
-            Some(items) => items.iter().enumerate().find_map(|(place, item)| {
-                below(path, &step(item, place), |path| of_schema(item, &schema["items"], search, path))
-            }),
-            None => must_be(false, "a list"),
+            Some(items) => checker
+                .of_list(path)
+                .items(items, path, |checker, item, path| of_schema(item, &schema["items"], checker, path)),
+            None => checker.must_be(false, "a list", path),
         },
-        _ => match value.as_object() {
-            Some(fields) => fields
-                .iter()
-                .filter(|(field, _)| *field != APPEND)
-                .find_map(|(field, value)| below(path, field, |path| of_field(value, field, schema, search, path))),
-            None => must_be(false, "an object"),
-        },
+        _ => of_object(value, schema, checker, path),
     }
 }
 
-fn of_field(value: &Value, field: &str, schema: &Value, search: Search, path: &mut Vec<String>) -> Option<String> {
+fn of_object(value: &Value, schema: &Value, checker: Checker, path: &mut Vec<String>) -> Option<String> {
+    let Some(object) = value.as_object() else { return checker.must_be(false, "an object", path) };
+    let whole = checker.whole || path.last().is_some_and(|name| lists::is_whole(name));
+    let checker = Checker { whole, ..checker };
+    let required = schema["required"].as_array().filter(|_| whole).into_iter().flatten().filter_map(Value::as_str);
+    object
+        .iter()
+        .filter(|(field, _)| *field != APPEND)
+        .find_map(|(field, value)| below(path, field, |path| of_field(value, field, schema, checker, path)))
+        .or_else(|| checker.missing(object, required, path))
+}
+
+fn of_field(value: &Value, field: &str, schema: &Value, checker: Checker, path: &mut Vec<String>) -> Option<String> {
     match (schema["properties"].get(field), schema.get("additionalProperties")) {
-        (Some(known), _) => of_schema(value, known, search, path),
-        (None, Some(any)) => of_schema(value, any, search, path),
+        (Some(known), _) => of_schema(value, known, checker, path),
+        (None, Some(any)) => of_schema(value, any, checker, path),
         // A type without properties accepts any.
         (None, None) if schema["properties"].is_null() => None,
-        (None, None) => (search == Search::UnknownFields).then(|| path.join(".")),
+        (None, None) => (checker.search == Search::UnknownFields).then(|| unknown_place(path)),
     }
 }

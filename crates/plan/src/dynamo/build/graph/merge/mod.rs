@@ -1,6 +1,7 @@
 //! Merges `overrides.dgd` over a generated graph. The profiler calls it through a program of ours, once for each graph
 //! that it writes.
 
+mod fields;
 mod kubernetes;
 mod schema;
 mod types;

@@ -3,59 +3,8 @@
 use serde_json::Value;
 use steersman_api::Family;
 
-use super::{JsonObject, api_version, components, is_alpha, types};
-use crate::dynamo::build::graph::translate::COMMON_FIELDS;
+use super::{JsonObject, api_version, types};
 use crate::dynamo::build::graph::{is_served, lists};
-
-/// Fields of a graph's spec in both versions.
-const SPEC: [&str; 8] = [
-    "annotations",
-    "backendFramework",
-    "experimental",
-    "labels",
-    "priorityClassName",
-    "providerOverride",
-    "restart",
-    "topologyConstraint",
-];
-const SPEC_BETA: [&str; 2] = ["components", "env"];
-const SPEC_ALPHA: [&str; 3] = ["envs", "pvcs", "services"];
-/// Fields of a v1beta1 component besides [`COMMON_FIELDS`].
-const COMPONENT: [&str; 8] = [
-    "name",
-    "type",
-    "podTemplate",
-    "sharedMemorySize",
-    "scalingAdapter",
-    "frontendSidecar",
-    "compilationCache",
-    "experimental",
-];
-/// Fields of a v1alpha1 service besides [`COMMON_FIELDS`].
-const SERVICE: [&str; 22] = [
-    "annotations",
-    "labels",
-    "serviceName",
-    "componentType",
-    "subComponentType",
-    "dynamoNamespace",
-    "resources",
-    "autoscaling",
-    "envs",
-    "envFromSecret",
-    "volumeMounts",
-    "ingress",
-    "sharedMemory",
-    "extraPodMetadata",
-    "extraPodSpec",
-    "livenessProbe",
-    "readinessProbe",
-    "scalingAdapter",
-    "frontendSidecar",
-    "checkpoint",
-    "gpuMemoryService",
-    "failover",
-];
 
 /// Why an override cannot be merged into any graph.
 pub fn problem(wanted: &JsonObject) -> Option<String> {
@@ -71,44 +20,41 @@ pub fn problem(wanted: &JsonObject) -> Option<String> {
     if wanted.contains_key("status") {
         return Some("override status is not supported".to_owned());
     }
+    let metadata = wanted.get("metadata").unwrap_or(&Value::Null);
+    if let Some(problem) = metadata_problem(metadata) {
+        return Some(format!("override {problem}"));
+    }
     let Some(Value::Object(_)) = wanted.get("spec") else {
         return wanted.contains_key("spec").then(|| "override spec must be an object".to_owned());
     };
     null(&wanted["spec"], &mut vec!["spec".to_owned()])
-        .map(|path| format!("override {path} must not be null; field deletion is not supported"))
+        .map(|path| format!("override {}", must_not_be_null(&path)))
         .or_else(|| types::mismatch(wanted))
 }
 
-/// The first field that graphs do not have, in the spec, in components and in their pods. Earlier profilers merge by
-/// themselves and pass such fields on to the API server, which drops them.
-pub fn unknown(wanted: &JsonObject) -> Option<String> {
-    let spec = wanted.get("spec")?.as_object()?;
-    let api_version = api_version(wanted);
-    let (alpha, list) = lists_of(wanted);
-    let (of_spec, of_component) =
-        if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
-    let first_unknown = |fields: &JsonObject, common: &[&str], known: &[&str]| {
-        fields.keys().find(|name| !common.contains(&name.as_str()) && !known.contains(&name.as_str())).cloned()
-    };
-    let below = |(name, component): (String, &Value)| {
-        let field = first_unknown(component.as_object()?, &COMMON_FIELDS, of_component)?;
-        Some(format!("override spec.{list}[{name}].{field} is not a field of {api_version}"))
-    };
-    let above =
-        first_unknown(spec, &SPEC, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
-    let in_pod = |(name, component): (String, &Value)| {
-        let path = types::unknown_in_pod(component, alpha, &mut vec![format!("spec.{list}[{name}]")])?;
-        Some(format!("override {path} is not a field of {api_version}"))
-    };
-    above
-        .or_else(|| components(spec, alpha).into_iter().find_map(below))
-        .or_else(|| components(spec, alpha).into_iter().find_map(in_pod))
+/// Labels and annotations are merged. The other metadata of an override have no effect.
+fn metadata_problem(metadata: &Value) -> Option<String> {
+    if metadata.is_null() {
+        return None;
+    }
+    let merged = ["labels", "annotations"].into_iter().filter_map(|name| Some((name, metadata.get(name)?)));
+    merged
+        .into_iter()
+        .find_map(|(name, value)| null(value, &mut vec!["metadata".to_owned(), name.to_owned()]))
+        .map(|path| must_not_be_null(&path))
+        .or_else(|| types::metadata_mismatch(metadata))
 }
 
-/// Whether the override is of v1alpha1, and the name of its list of components.
-fn lists_of(wanted: &JsonObject) -> (bool, &'static str) {
-    let alpha = is_alpha(wanted);
-    (alpha, if alpha { "services" } else { "components" })
+fn must_not_be_null(path: &str) -> String {
+    format!("{path} must not be null; field deletion is not supported")
+}
+
+/// The first field that graphs do not have, at any depth. Earlier profilers merge by themselves and pass such fields on to
+/// the API server, which drops them.
+pub fn unknown(wanted: &JsonObject) -> Option<String> {
+    wanted.get("spec")?.as_object()?;
+    let path = types::unknown_field(wanted)?;
+    Some(format!("override {path} is not a field of {}", api_version(wanted)))
 }
 
 /// The path of the first null, which would delete a field.
