@@ -16,3 +16,4 @@ mod python;
 mod requirements;
 mod screen;
 mod support;
+mod watches;
