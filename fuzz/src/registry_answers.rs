@@ -1,11 +1,13 @@
 //! Answers of a registry. The first byte chooses: `c` challenges, one per line; `t` a token; `l` the labels of an image as
-//! JSON; `b` a layer.
+//! JSON; `b` a layer; `m` a manifest or an index, and after a line `===` the configuration of the image.
 
 use std::collections::BTreeMap;
 
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderValue, Uri};
+use serde_json::{Value, json};
 use steersman::llamastack::oci::registry::auth::{self, Access, Challenge};
+use steersman::llamastack::oci::registry::image::{ImageConfig, LAYER_LIMIT, Manifest};
 use steersman::llamastack::oci::registry::layer;
 use steersman_plan::llamastack::config::base::{LAYER_FILE_LIMIT, LayerFile, from_labels, layer_file};
 use steersman_plan::oci::is_digest;
@@ -20,6 +22,7 @@ pub fn check(data: &[u8]) {
         b't' => check_token(rest),
         b'l' => check_labels(rest),
         b'b' => check_layer(rest),
+        b'm' => check_manifest(rest),
         _ => {}
     }
 }
@@ -74,6 +77,32 @@ fn check_labels(text: &[u8]) {
     }
     if let Err(error) = from_labels("", "", &labels, |_| Ok(b"providers: {}".to_vec())) {
         check_message(&error.to_string());
+    }
+}
+
+/// Only content that the manifest lists is read, and no layer beyond the limit.
+fn check_manifest(data: &[u8]) {
+    let (text, config) = crate::two_parts(std::str::from_utf8(data).unwrap_or_default());
+    let Some(manifest) = Manifest::read(text.as_bytes()) else { return };
+    let document: Value = serde_json::from_str(text).expect("a manifest is JSON");
+    if let Some(chosen) = manifest.platform_image() {
+        let listed = document["manifests"].as_array().expect("an index has a list");
+        let digests: Vec<&Value> = listed.iter().map(|image| &image["digest"]).collect();
+        assert!(chosen.is_err() || chosen.is_ok_and(|chosen| digests.contains(&&json!(chosen))), "{chosen:?}");
+    }
+    if let Some(described) = manifest.config() {
+        assert_eq!(document["config"]["digest"], described.digest);
+    }
+    let Some(config) = ImageConfig::read(config.as_bytes()) else { return };
+    let labels = config.labels();
+    let Ok(Some(file)) = layer_file(&labels) else { return };
+    match manifest.layer(&file, &config) {
+        Ok(layer) => {
+            assert!(layer.size <= LAYER_LIMIT as u64);
+            let listed = document["layers"].as_array().expect("the layer is listed");
+            assert!(listed.iter().any(|known| known["digest"] == layer.digest), "{}", layer.digest);
+        }
+        Err(error) => check_message(&error.to_string()),
     }
 }
 

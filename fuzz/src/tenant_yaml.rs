@@ -1,18 +1,29 @@
-//! YAML that a tenant can write: the output of a profiler, ConfigMaps of the autoscaler, configurations of a server.
+//! YAML that a tenant can write: the output of a profiler, annotations and overrides of a request, ConfigMaps of the autoscaler,
+//! configurations of a server. After a line `===` follows an override, or a second annotation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use steersman_api::Family;
+use steersman_plan::dynamo::graph::merge::{self, component_names, merge};
 use steersman_plan::dynamo::graph::{self, ANNOTATION_LIMIT, FINAL, PARETO};
-use steersman_plan::dynamo::{ObservedObject, ObservedOutput};
+use steersman_plan::dynamo::hardware::ObservedHardware;
+use steersman_plan::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
+use steersman_plan::dynamo::{ObservedObject, ObservedOutput, ObservedReferences, Settings, Snapshot, plan};
 use steersman_plan::llamastack::config::base::{LABEL_LAYER, LABEL_PATH, from_labels};
 use steersman_plan::llamastack::config::read_yaml;
 use steersman_plan::variant::Mode;
 use steersman_plan::variant::config::{self, Config, ConfigSources, concerns};
+use steersman_plan::yaml::{Booleans, Budget, MAX_DOCUMENTS};
+use steersman_reconcile::Lookup;
 
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     check_profiler_output(text);
+    let (first, second) = crate::two_parts(text);
+    check_annotations(first, second);
+    check_override(first, second);
     check_settings(text);
     check_configurations(text);
 }
@@ -31,6 +42,81 @@ fn check_profiler_output(text: &str) {
     assert_eq!(again.graph, generated.graph, "{}", generated.text);
     for name in generated.additional_names(&object) {
         assert!(!name.is_empty() && name != "dgdr-output-request");
+    }
+}
+
+/// A request with any annotations writes its graph and its ConfigMaps, in its own namespace.
+fn check_annotations(generated: &str, additional: &str) {
+    let mut object = request();
+    object.annotations.insert(GENERATED_GRAPH.to_owned(), generated.to_owned());
+    object.annotations.insert(ADDITIONAL.to_owned(), additional.to_owned());
+    let status = json!({ "phase": "Deploying", "observedGeneration": 1 });
+    object.status = Some(serde_json::from_value(status).expect("a phase is enough"));
+    if let Ok(wanted) = graph::wanted(&object) {
+        assert_eq!(wanted["kind"], Family::Dgd.kind());
+        assert_eq!(wanted["metadata"]["namespace"], "tenant", "the graph leaves the request's namespace");
+    }
+    let plan = plan(&snapshot(object));
+    for written in plan.writes.iter().filter_map(|write| write.object()) {
+        let (kind, metadata) = (written.types.as_ref().map(|types| types.kind.as_str()), &written.metadata);
+        assert!(kind == Some("ConfigMap") || kind == Some(Family::Dgd.kind()), "a write of {kind:?}");
+        assert_eq!(metadata.namespace.as_deref(), Some("tenant"), "a write leaves the request's namespace");
+        assert!(metadata.name.as_deref().is_some_and(|name| !name.is_empty() && name != names::output("request")));
+        assert!(metadata.finalizers.is_none());
+    }
+    assert!(plan.writes.len() <= MAX_DOCUMENTS + 2, "{} writes", plan.writes.len());
+    let texts =
+        plan.findings.iter().map(|finding| &finding.message).chain(plan.events.iter().map(|event| &event.message));
+    for text in texts {
+        assert!(text.len() <= crate::MAX_MESSAGE_BYTES, "a message of {} bytes", text.len());
+    }
+}
+
+/// An override changes neither the identity nor the components of a graph, and leaves no modifier in it.
+fn check_override(graph: &str, wanted: &str) {
+    let read = |text| Budget::new(Booleans::TrueAndFalse).parse::<Map<String, Value>>(text).ok();
+    let (Some(graph), Some(wanted)) = (read(graph), read(wanted)) else { return };
+    if merge::problem(&graph).is_some() {
+        return;
+    }
+    let Ok(merged) = merge(&graph, &wanted) else { return };
+    assert!(merge::problem(&wanted).is_none() && merge::unknown(&wanted).is_none(), "a wrong override is merged");
+    for field in ["apiVersion", "kind", "status"] {
+        assert_eq!(merged.graph.get(field), graph.get(field), "{field}");
+    }
+    let identity = |graph: &Map<String, Value>| -> Vec<Value> {
+        let metadata = graph.get("metadata").cloned().unwrap_or_default();
+        ["name", "namespace", "ownerReferences", "finalizers"].map(|field| metadata[field].clone()).into()
+    };
+    assert_eq!(identity(&merged.graph), identity(&graph));
+    let names = |graph: &Map<String, Value>| component_names(graph, graph).existing;
+    assert_eq!(names(&merged.graph), names(&graph), "an override adds or removes a component");
+}
+
+fn snapshot(object: ObservedObject) -> Snapshot {
+    Snapshot {
+        now: Timestamp::UNIX_EPOCH,
+        settings: Settings::default(),
+        object,
+        job: None,
+        job_pods: Vec::new(),
+        output: None,
+        graph: None,
+        graphs_served: true,
+        graph_pods: Vec::new(),
+        additional: Vec::new(),
+        references: ObservedReferences::default(),
+        account: None,
+        binding: None,
+        thorough_binding: None,
+        hardware: ObservedHardware {
+            awaited: false,
+            exporters: Lookup::Known(Vec::new()),
+            gpu_operator: false,
+            by_labels: true,
+            nodes: Lookup::Known(Vec::new()),
+            rdma_pod: false,
+        },
     }
 }
 

@@ -18,3 +18,4 @@ mod real_node;
 mod requirements;
 mod screen;
 mod support;
+mod watches;

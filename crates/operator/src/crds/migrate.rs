@@ -13,6 +13,7 @@ use serde_json::json;
 use steersman_api::{Family, crds};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
+use steersman_runtime::store::relist::{RELIST_INTERVAL, with_restarts};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -136,16 +137,17 @@ fn is_versioned(family: Family) -> bool {
 /// Migrates the objects of the families whenever necessary, until `stop`.
 pub async fn keep(server: Server, families: &[Family], stop: CancellationToken) {
     let versioned = crds::FAMILIES.into_iter().filter(|family| is_versioned(*family) && families.contains(family));
-    let all = join_all(versioned.map(|family| keep_one(&server, family)));
+    let all = join_all(versioned.map(|family| keep_one(&server, family, RELIST_INTERVAL)));
     tokio::select! { () = stop.cancelled() => {}, _ = all => {} }
 }
 
-/// Migrates when the CRD changes, and retries after a failure.
-async fn keep_one(server: &Server, family: Family) {
+/// Migrates when the CRD changes or is listed again, and retries after a failure.
+async fn keep_one(server: &Server, family: Family, interval: Duration) {
     // The watch is of metadata alone: the CRD is large, and is read only after a change.
     let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(server.client.clone());
     let named = watcher::Config::default().fields(&format!("metadata.name={}", family.crd_name()));
-    let changes = watcher(api, named).default_backoff().touched_objects();
+    let changes = with_restarts(interval, move || watcher(api.clone(), named.clone()).default_backoff());
+    let changes = changes.touched_objects();
     let changes = changes.inspect_err(|error| tracing::warn!(crd = family.crd_name(), %error, "cannot watch the CRD"));
     let mut changes = std::pin::pin!(changes);
     let mut failures: Option<u32> = None;
@@ -284,5 +286,50 @@ async fn shrink(server: &Server, family: Family, before: &LiveCrd) -> Result<(),
         Ok(_) => Ok(()),
         Err(CallError::Answered { code: 409, .. }) => Err(MigrateError::Changed { crd }),
         Err(cause) => Err(MigrateError::Shrink { crd, storage: before.storage().to_owned(), cause }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::*;
+
+    /// After etcd was restored, the CRD may again list an older version, and the watch does not report it.
+    #[tokio::test]
+    async fn silent_watch_does_not_end_migration() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let name = Family::Llsd.crd_name();
+        let counted = reads.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let reads = counted.clone();
+            async move {
+                if request.uri().query().is_some_and(|query| query.contains("watch=")) {
+                    std::future::pending::<()>().await;
+                }
+                let crd = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                    "metadata": { "name": name, "uid": "u", "resourceVersion": "900" },
+                    "spec": { "versions": [] }, "status": { "storedVersions": [] } });
+                let answer = if request.uri().path().ends_with(name) {
+                    reads.fetch_add(1, Ordering::SeqCst);
+                    crd
+                } else {
+                    json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                        "metadata": { "resourceVersion": "900" }, "items": [crd] })
+                };
+                Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        let server = Server::new(Client::new(service, "default"), String::new(), Duration::from_secs(5));
+        let kept = keep_one(&server, Family::Llsd, Duration::from_millis(20));
+        let _ = tokio::time::timeout(Duration::from_secs(2), kept).await;
+        let reads = reads.load(Ordering::SeqCst);
+        assert!(reads >= 2, "{reads} reads of the CRD");
     }
 }

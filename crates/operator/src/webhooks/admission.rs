@@ -76,12 +76,32 @@ pub fn handler(decide: impl Fn(AdmissionRequest<DynamicObject>) -> Response + Se
     })
 }
 
-/// A handler that reads other objects before it decides.
-pub fn async_handler<F>(decide: impl Fn(AdmissionRequest<DynamicObject>) -> F + Send + Sync + 'static) -> Handler
+/// A handler that reads other objects before it decides. `read` and `decide` are CPU-bound, `look_up` only waits. An error of
+/// `read` is the response.
+pub fn lookup_handler<C, L, F>(
+    read: impl Fn(AdmissionRequest<DynamicObject>) -> Result<C, Response> + Send + Sync + 'static,
+    look_up: impl Fn(Arc<C>) -> F + Send + Sync + 'static,
+    decide: impl Fn(&C, L) -> Response + Send + Sync + 'static,
+) -> Handler
 where
-    F: Future<Output = Response> + Send + 'static,
+    C: Send + Sync + 'static,
+    L: Send + 'static,
+    F: Future<Output = L> + Send + 'static,
 {
-    Arc::new(move |request| decide(request).boxed())
+    let steps = Arc::new((read, look_up, decide));
+    Arc::new(move |request| {
+        let steps = steps.clone();
+        let handling = async move {
+            let (read, look_up, decide) = &*steps;
+            let case = match cpu_bound::run(|| read(request)) {
+                Ok(case) => Arc::new(case),
+                Err(response) => return response,
+            };
+            let found = look_up(case.clone()).await;
+            cpu_bound::run(|| decide(&case, found))
+        };
+        handling.boxed()
+    })
 }
 
 #[derive(Clone, Default)]

@@ -235,6 +235,45 @@ async fn removed_field_is_pruned_foreign_fields_stay() {
     assert_eq!(ports[0].target_port, Some(IntOrString::Int(8321)));
 }
 
+/// Another manager gave our port another number, and added a variable. The server rejects our port as a second one of the same
+/// name: the list of ports becomes ours, and the variable stays with its manager.
+#[tokio::test]
+async fn rejected_list_leaves_other_lists_to_their_managers() {
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
+    let namespace = cluster.namespace("lists").await.unwrap();
+    let owner = owner(&namespace).await;
+    let mut ours = deployment(env());
+    ours["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 8321, "name": "http" }]);
+    let plan: Plan<()> = Plan { writes: vec![WriteOp::Owned(Write::Apply(object(ours)))], ..Plan::default() };
+    assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &plan).await), 1);
+    let deployments = namespace.api::<Deployment>();
+    let theirs = Patch::Json::<()>(
+        serde_json::from_value(json!([
+            { "op": "replace", "path": "/spec/template/spec/containers/0/ports/0/containerPort", "value": 9999 },
+            { "op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": { "name": "THEIRS", "value": "1" } },
+        ]))
+        .unwrap(),
+    );
+    let editor = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+    deployments.patch("starter", &editor, &theirs).await.unwrap();
+
+    for written in [1, 0] {
+        assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &plan).await), written);
+        let left = deployments.get("starter").await.unwrap();
+        let owners: Vec<String> = left
+            .managed_fields()
+            .iter()
+            .filter(|entry| json!(entry.fields_v1).to_string().contains("THEIRS"))
+            .filter_map(|entry| entry.manager.clone())
+            .collect();
+        assert_eq!(owners, ["kubectl-edit"]);
+        let container = &left.spec.unwrap().template.spec.unwrap().containers[0];
+        let ports: Vec<i32> = container.ports.iter().flatten().map(|port| port.container_port).collect();
+        assert_eq!(ports, [8321]);
+        assert!(container.env.iter().flatten().any(|variable| variable.name == "THEIRS"), "{:?}", container.env);
+    }
+}
+
 #[tokio::test]
 async fn foreign_object_is_refused_and_ends_the_plan() {
     let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };

@@ -1,6 +1,6 @@
 //! A reconcile that blocks or panics affects only its own object. The fault is planted in the plan of a real reconciler.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -10,9 +10,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::core::admission::AdmissionRequest;
 use serde_json::{Value, json};
 use steersman::llamastack::LlamaStack;
+use steersman::webhooks::admission::{Handlers, Response, handler, lookup_handler};
 use steersman_api::Family;
+use steersman_api::convert::convert;
 use steersman_reconcile::{Event, NamespacedName, Outcome, Plan};
 use steersman_runtime::client::Server;
 use steersman_runtime::controller::{
@@ -28,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::schemas::api_resource;
 use crate::server::server;
+use crate::webhooks::WebhookRoutes;
 use crate::{dynamo, llamastack};
 
 /// Name of the object whose plan has the fault.
@@ -205,8 +209,9 @@ async fn panic_of_one_request_affects_no_other() {
     assert!(jobs.get_opt(&format!("profile-{FAULTY}")).await.unwrap().is_none());
 }
 
-/// The whole process leads by a Lease that expires after 9 s without a renewal.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// The whole process leads by a Lease that expires after 9 s without a renewal. It has one worker thread, which would be
+/// blocked with the plan.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn blocked_reconcile_keeps_lease_and_delays_nothing() {
     let Some((cluster, admin)) = llamastack::cluster_with_crd().await else { return };
     let namespace = cluster.namespace("blocked").await.unwrap();
@@ -235,4 +240,62 @@ async fn spawn_election(cluster: &'static Cluster, namespace: &Namespace) -> Lea
         anyhow::Ok(Election::new(server(cluster, admin), &name, "steersman", "test", TIMING))
     };
     LeaseThread::spawn(connect, CancellationToken::new(), Duration::ZERO).await.unwrap().unwrap()
+}
+
+/// A review of a family whose handler blocks at one of its steps.
+fn blocking_review(family: Family, name: &str) -> Value {
+    let (group, version) = (family.group(), family.storage_version());
+    let object =
+        json!({ "apiVersion": format!("{group}/{version}"), "kind": family.kind(), "metadata": { "name": name } });
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "CREATE", "userInfo": { "username": "alice" }, "namespace": "team-a", "name": name,
+        "kind": { "group": group, "version": version, "kind": family.kind() },
+        "resource": { "group": group, "version": version, "resource": family.plural() },
+        "object": object, "oldObject": null } })
+}
+
+/// The only worker thread of the runtime would be blocked with the handler.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn expensive_review_delays_no_other_review() {
+    let (release, released) = mpsc::channel::<()>();
+    let (begin, mut began) = tokio::sync::mpsc::unbounded_channel();
+    let released = Arc::new(Mutex::new(released));
+    let block = move || {
+        begin.send(()).unwrap();
+        released.lock().unwrap().recv_timeout(BLOCK_DURATION).expect("another review is answered meanwhile");
+    };
+    let steps = |blocking: &'static str| {
+        let (read_block, decide_block) = (block.clone(), block.clone());
+        lookup_handler(
+            move |request: AdmissionRequest<DynamicObject>| {
+                (blocking == "read" && request.name == FAULTY).then(&read_block);
+                Ok(request)
+            },
+            |_| std::future::ready(()),
+            move |request, ()| {
+                (blocking == "decide" && request.name == FAULTY).then(&decide_block);
+                Response::allow()
+            },
+        )
+    };
+    let simple = block.clone();
+    let simple = handler(move |request| {
+        (request.name == FAULTY).then(&simple);
+        Response::allow()
+    });
+    for slow in [steps("read"), steps("decide"), simple] {
+        let validate = [(Family::Llsd, slow), (Family::Dgdr, handler(|_| Response::allow()))].into();
+        let webhooks = Arc::new(WebhookRoutes::new(convert, Handlers { validate, ..Handlers::default() }));
+        let blocked = tokio::spawn({
+            let webhooks = webhooks.clone();
+            async move { webhooks.post("/validate/llsd", blocking_review(Family::Llsd, FAULTY).to_string()).await }
+        });
+        began.recv().await.unwrap();
+        let other = webhooks.post("/validate/dgdr", blocking_review(Family::Dgdr, "sound").to_string()).await;
+        assert_eq!(other["allowed"], true, "{other}");
+        let other = webhooks.post("/validate/llsd", blocking_review(Family::Llsd, "sound").to_string()).await;
+        assert_eq!(other["allowed"], true, "{other}");
+        release.send(()).unwrap();
+        assert_eq!(blocked.await.unwrap()["allowed"], true);
+    }
 }

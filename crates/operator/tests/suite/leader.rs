@@ -1,15 +1,21 @@
 //! Two candidates for one Lease on a real API server.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use serde_json::json;
 use steersman_runtime::client::Server;
 use steersman_runtime::leader::{Election, LeaseThread, Lost, Timing};
-use steersman_testkit::{Cluster, Flavour, Namespace, object, shared_cluster};
+use steersman_testkit::fault_injection::{RequestFault, inject_by_request};
+use steersman_testkit::{Cluster, Flavour, Namespace, object, shared_cluster, wait};
 use tokio_util::sync::CancellationToken;
 
 /// Shorter than the defaults, and lease > deadline > retry as there. A stall of some seconds does not lose the Lease.
@@ -78,6 +84,39 @@ async fn lease_of_killed_leader_is_taken_after_expiry() {
     let next = candidate(cluster, &namespace, "replicas", "next").await.acquire().await;
     assert!(taken.elapsed() >= TIMING.lease - Duration::from_millis(500), "the Lease was taken before it expired");
     assert!(!fence.is_open(), "a leader that resumes after that writes nothing");
+    assert!(next.fence().is_open());
+    assert_eq!(holder(&namespace).await, ("next".into(), 1));
+}
+
+/// The candidate's watches never report a change, as after etcd was restored from a backup.
+#[tokio::test]
+async fn silent_watch_does_not_keep_lease() {
+    let Some(cluster) = shared_cluster(Flavour::Bare).await else { return };
+    let namespace = candidate_namespace(cluster, "silent", "replicas").await;
+    let timing = Timing { lease: Duration::from_secs(3), deadline: Duration::from_secs(2), ..TIMING };
+    let elect = |client: Client, identity: &str| {
+        let server = Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(5));
+        Election::new(server, namespace.name(), "steersman", identity, timing)
+    };
+    let client = cluster.user("replicas").await.unwrap();
+    let mut term = elect(client.clone(), "gone").acquire().await;
+    let watches = Arc::new(AtomicUsize::new(0));
+    let silent = inject_by_request(&client, {
+        let watches = watches.clone();
+        move |request: &Request<Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+            is_watch.then(|| watches.fetch_add(1, Ordering::SeqCst)).map(|_| RequestFault::NoResponse)
+        }
+    });
+    let next = elect(silent, "next");
+    let next = tokio::spawn(async move { next.acquire().await });
+    let is_watching = async || (watches.load(Ordering::SeqCst) > 0).then_some(());
+    wait::eventually("the candidate has listed the Lease", is_watching).await.unwrap();
+    // A renewal that the candidate does not see; then the leader is killed.
+    let renewed = tokio::time::timeout(timing.retry * 5, term.hold()).await;
+    assert!(renewed.is_err(), "{renewed:?}");
+    std::mem::forget(term);
+    let next = tokio::time::timeout(wait::TIMEOUT, next).await.expect("the Lease is taken").unwrap();
     assert!(next.fence().is_open());
     assert_eq!(holder(&namespace).await, ("next".into(), 1));
 }

@@ -26,6 +26,7 @@ mod llamastack;
 mod network_policy;
 mod offline;
 mod overrides;
+mod pages;
 mod preflight;
 mod private_cluster;
 mod process;

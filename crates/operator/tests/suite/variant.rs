@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use steersman::installation::Installation;
 use steersman::metrics::FamilyMetrics;
 use steersman::rbac;
+use steersman::variant;
 use steersman::variant::observe::Options;
 use steersman::variant::{DebounceConfig, FleetContext, FleetController, FleetOutcome};
 use steersman_api::Family;
@@ -36,7 +37,9 @@ use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::fault_injection::FaultInjector;
 use steersman_testkit::{Cluster, Namespace, apply, condition_parts, object, prepared_cluster};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio_util::sync::CancellationToken;
 
+use crate::pages::RecordedLists;
 use crate::process::operator::TestInstallation;
 use crate::schemas::{api_resource, install_crd, single_version_crd};
 use crate::server::server;
@@ -216,4 +219,17 @@ async fn set_config_map(namespace: &Namespace, name: &str, data: Value) {
 fn condition(status: &Value, type_: &str) -> (String, String, String) {
     let (truth, reason, message) = condition_parts(status, type_);
     (truth.to_owned(), reason.to_owned(), message.to_owned())
+}
+
+/// Variants, Deployments, StatefulSets, pods and ConfigMaps.
+#[tokio::test]
+async fn lists_of_fleet_are_read_in_pages() {
+    let Some(test) = TestNamespace::new("pages").await else { return };
+    let (lists, stop) = (RecordedLists::default(), CancellationToken::new());
+    let scope = Scope::Namespace(test.namespace.name().to_owned());
+    let context = fleet_context(test.cluster, lists.client(&test.admin), scope, test.settings.name(), &[]);
+    let running = tokio::spawn(variant::run(context, DebounceConfig::default(), stop.clone()));
+    lists.expect_pages(5).await;
+    stop.cancel();
+    running.await.unwrap();
 }

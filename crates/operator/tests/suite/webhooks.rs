@@ -21,14 +21,14 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// The routes in this process, with a converter and handlers of the test.
-struct WebhookRoutes {
+pub struct WebhookRoutes {
     routes: Router,
     shutdown: CancellationToken,
     metrics: Arc<Metrics>,
 }
 
 impl WebhookRoutes {
-    fn new(convert: Convert, handlers: Handlers) -> Self {
+    pub fn new(convert: Convert, handlers: Handlers) -> Self {
         let (metrics, families) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
         let metrics = Arc::new(metrics);
         let shutdown = CancellationToken::new();
@@ -44,7 +44,7 @@ impl WebhookRoutes {
     }
 
     /// The `response` of the returned review.
-    async fn post(&self, path: &str, body: impl Into<Vec<u8>>) -> Value {
+    pub async fn post(&self, path: &str, body: impl Into<Vec<u8>>) -> Value {
         let request = Request::post(path).body(Body::from(body.into())).unwrap();
         let answer = self.routes.clone().oneshot(request).await.unwrap();
         assert_eq!(answer.status(), 200, "any other status would hide the reason from the user");

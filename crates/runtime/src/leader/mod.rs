@@ -79,20 +79,28 @@ impl Election {
     pub async fn acquire(&self) -> Term {
         // Kept when a watch breaks: an unchanged Lease does not become younger.
         let mut sighting: Option<Sighting> = None;
+        // Set after a failed write: the Lease may differ from the sighting. It is read again before the next write, because the
+        // watch may be silent, as after etcd was restored from a backup.
+        let mut stale = false;
         let mut logged = String::new();
         loop {
             let mut changes = pin!(watcher::watch_object(self.api(), &self.name));
             loop {
                 let now = Instant::now();
-                let take_at = sighting.as_ref().map(|seen| match decide::next_step(&self.identity, seen, now) {
-                    ElectionStep::Take => now,
-                    ElectionStep::WaitUntil(then) => then,
+                let take_at = sighting.as_ref().filter(|_| !stale).map(|seen| {
+                    match decide::next_step(&self.identity, seen, now) {
+                        ElectionStep::Take => now,
+                        ElectionStep::WaitUntil(then) => then,
+                    }
                 });
                 tokio::select! {
                     // A change of the Lease takes precedence over a decision based on an earlier state.
                     biased;
                     change = changes.next() => match change {
-                        Some(Ok(lease)) => sighting = Some(Sighting::renewed(sighting.take(), lease, Instant::now())),
+                        Some(Ok(lease)) => {
+                            sighting = Some(Sighting::renewed(sighting.take(), lease, Instant::now()));
+                            stale = false;
+                        }
                         // A broken watch does not change what is known of the Lease: restart it after a pause.
                         Some(Err(error)) => {
                             let error = client::watch_error_cause(&error);
@@ -110,7 +118,8 @@ impl Election {
                             Ok(term) => return term,
                             Err(error) => tracing::info!(lease = self.name, %error, "did not acquire the lease; retrying"),
                         }
-                        time::sleep(self.timing.retry).await;
+                        stale = true;
+                        break;
                     }
                 }
             }

@@ -3,11 +3,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
 use kube::runtime::watcher;
 
+use super::relist::{RELIST_INTERVAL, with_restarts};
 use crate::client::{self, CallError, Server};
 use crate::rbac::Rule;
 use crate::resource::CustomResource;
@@ -40,11 +41,14 @@ pub fn rules(crds: Vec<&'static str>) -> Vec<Rule> {
 /// Waits until the stored version is served. Until then the log states what to do. Without the right to read the CRD, which an
 /// operator for one namespace lacks, discovery decides.
 pub async fn until_served(server: &Server, resource: &CustomResource) {
+    until_served_in_lists(server, resource, RELIST_INTERVAL).await;
+}
+
+async fn until_served_in_lists(server: &Server, resource: &CustomResource, interval: Duration) {
     let api = Optional { group: resource.group, version: resource.version, crd: resource.crd_name };
     let mut logged = String::new();
     loop {
-        let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
-        let mut changes = pin!(watcher::watch_object(crds, resource.crd_name));
+        let mut changes = pin!(changes(server, resource.crd_name, interval));
         while let Some(change) = changes.next().await {
             let broken = change.is_err();
             if broken && discovered(server, &api).await == Some(true) {
@@ -72,11 +76,14 @@ pub async fn until_served(server: &Server, resource: &CustomResource) {
 }
 
 /// Reports whether an API is served: once at the start and at each change, for as long as it is polled.
-pub async fn follow(server: &Server, api: &Optional, mut report: impl FnMut(bool)) {
+pub async fn follow(server: &Server, api: &Optional, report: impl FnMut(bool)) {
+    follow_lists(server, api, RELIST_INTERVAL, report).await;
+}
+
+async fn follow_lists(server: &Server, api: &Optional, interval: Duration, mut report: impl FnMut(bool)) {
     let mut reported = None;
     loop {
-        let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
-        let mut changes = pin!(watcher::watch_object(crds, api.crd));
+        let mut changes = pin!(changes(server, api.crd, interval));
         let mut pause = RETRY_INTERVAL;
         while let Some(change) = changes.next().await {
             // The CRD decides if there is one, because discovery may lag behind it.
@@ -97,6 +104,16 @@ pub async fn follow(server: &Server, api: &Optional, mut report: impl FnMut(bool
         }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// The CRD of this name at the start, after each change and after each list. `None`: there is none.
+fn changes(
+    server: &Server,
+    crd: &'static str,
+    interval: Duration,
+) -> impl Stream<Item = watcher::Result<Option<CustomResourceDefinition>>> + use<> {
+    let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
+    with_restarts(interval, move || watcher::watch_object(crds.clone(), crd))
 }
 
 /// `None` if unknown, for example while an aggregated API server does not respond.
@@ -139,9 +156,21 @@ fn missing(resource: &CustomResource, crd: Option<&CustomResourceDefinition>) ->
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
+
+    /// Short enough for a test.
+    const INTERVAL: Duration = Duration::from_millis(20);
+
+    const OPTIONAL: Optional = Optional { group: "llamastack.io", version: "v1alpha2", crd: RESOURCE.crd_name };
 
     const RESOURCE: CustomResource = CustomResource {
         short_name: "llsd",
@@ -179,5 +208,52 @@ mod tests {
         let new = crd(json!([version("v1alpha2", true, true)]), json!([]));
         assert!(cause(Some(new)).contains("is not established yet"));
         assert_eq!(cause(Some(crd(json!([version("v1alpha2", true, true)]), established))), "");
+    }
+
+    /// A client whose lists contain each of these CRDs in turn, then the last one, and whose watches stay silent.
+    fn server_with_silent_watches(crds: Vec<Option<CustomResourceDefinition>>) -> Server {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (crds, lists) = (crds.clone(), lists.clone());
+            async move {
+                let uri = request.uri();
+                if uri.query().is_some_and(|query| query.contains("watch=")) {
+                    std::future::pending::<()>().await;
+                }
+                let answer = if uri.path().ends_with("/customresourcedefinitions") {
+                    let number = lists.fetch_add(1, Ordering::SeqCst).min(crds.len() - 1);
+                    json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList",
+                        "metadata": { "resourceVersion": "900" }, "items": Vec::from_iter(crds[number].clone()) })
+                } else {
+                    json!({ "kind": "APIResourceList", "groupVersion": "llamastack.io/v1alpha2", "resources": [] })
+                };
+                Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        Server::new(Client::new(service, "default"), String::new(), Duration::from_secs(5))
+    }
+
+    fn served_crd() -> CustomResourceDefinition {
+        let version = json!({ "name": "v1alpha2", "served": true, "storage": true });
+        let mut crd = crd(json!([version]), json!([{ "type": "Established", "status": "True" }]));
+        crd.metadata.name = Some(RESOURCE.crd_name.to_owned());
+        crd
+    }
+
+    #[tokio::test]
+    async fn silent_watch_does_not_hide_installed_crd() {
+        let server = server_with_silent_watches(vec![None, Some(served_crd())]);
+        let served = until_served_in_lists(&server, &RESOURCE, INTERVAL);
+        tokio::time::timeout(Duration::from_secs(20), served).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn silent_watch_does_not_hide_removed_crd() {
+        let server = server_with_silent_watches(vec![Some(served_crd()), None]);
+        let mut reports = Vec::new();
+        let follow = follow_lists(&server, &OPTIONAL, INTERVAL, |served| reports.push(served));
+        // The calls never end.
+        let _ = tokio::time::timeout(Duration::from_secs(2), follow).await;
+        assert_eq!(reports, [true, false]);
     }
 }

@@ -4,43 +4,42 @@
 
 mod references;
 
-use kube::api::DynamicObject;
-use kube::core::admission::AdmissionRequest;
+use std::sync::Arc;
+
 use steersman_api::Family;
 use steersman_plan::llamastack::config::base::{distribution, names, resolve};
 use steersman_plan::llamastack::deletion_warning;
 use steersman_plan::llamastack::validate::{Facts, Missing, Review, validate};
 use steersman_runtime::client::Server;
-use steersman_runtime::cpu_bound;
 use steersman_runtime::rbac::Rule;
 
 use crate::installation::SecretAccess;
-use crate::webhooks::admission::{Handler, Response, async_handler};
+use crate::webhooks::admission::{Handler, Response, lookup_handler};
 use crate::webhooks::case::AdmissionCase;
-use references::LookupResults;
+use references::{LookupResults, ReferenceLookups, RequestedReferences};
 
 pub use references::{rules, secret_rules};
 
 const FAMILY: Family = Family::Llsd;
 
 pub fn validator(server: Server, missing: Missing, secrets: SecretAccess) -> Handler {
-    async_handler(move |request| decide(server.clone(), missing, secrets, request))
-}
-
-async fn decide(
-    server: Server,
-    missing: Missing,
-    secrets: SecretAccess,
-    request: AdmissionRequest<DynamicObject>,
-) -> Response {
-    let case = match cpu_bound::run(|| AdmissionCase::read(FAMILY, request)) {
-        Ok(Some(case)) => case,
-        Ok(None) => return Response::allow(),
-        Err(response) => return *response,
+    let lookups = Arc::new(ReferenceLookups::new(server));
+    let read = move |request| match AdmissionCase::read(FAMILY, request) {
+        Ok(Some(case)) => {
+            let requested = RequestedReferences::of(&case, secrets);
+            Ok((case, requested))
+        }
+        Ok(None) => Err(Response::allow()),
+        Err(response) => Err(*response),
     };
-    let lookups = references::look_up(&server, &case, secrets).await;
-    let review = cpu_bound::run(|| review(&case, &lookups, missing));
-    case.response(&review.errors, review.warnings.iter().chain(&lookups.unknown))
+    let look_up = move |read: Arc<(AdmissionCase, RequestedReferences)>| {
+        let lookups = lookups.clone();
+        async move { lookups.look_up(&read.0, &read.1).await }
+    };
+    lookup_handler(read, look_up, move |(case, _), lookups: LookupResults| {
+        let review = review(case, &lookups, missing);
+        case.response(&review.errors, review.warnings.iter().chain(&lookups.unknown))
+    })
 }
 
 fn review(case: &AdmissionCase, lookups: &LookupResults, missing: Missing) -> Review {

@@ -22,7 +22,6 @@ use steersman_plan::llamastack::validate::{
 };
 use steersman_reconcile::{Message, message};
 use steersman_runtime::client::{CallError, Server, is_allowed};
-use steersman_runtime::cpu_bound;
 use steersman_runtime::store::references::is_name;
 use tokio::sync::Semaphore;
 use tokio::time;
@@ -37,9 +36,6 @@ const MAX_LOOKUPS: usize = 64;
 /// Lookups in progress at a time, for one request and for all.
 const CONCURRENCY: usize = 8;
 const MAX_CONCURRENT_LOOKUPS: usize = 32;
-
-/// Places of the lookups in progress. A lookup that finds none in time is reported like a slow one.
-static LOOKUPS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_LOOKUPS);
 
 /// Longest time for all lookups together. The webhook gives up at 8 s.
 const MAX_LOOKUP_TIME: Duration = Duration::from_secs(4);
@@ -78,56 +74,86 @@ pub struct LookupResults {
     pub config_namespace: Option<String>,
 }
 
-/// Looks up the references that the request adds.
-pub async fn look_up(server: &Server, case: &AdmissionCase, secrets: SecretAccess) -> LookupResults {
-    let (config_namespace, added) = cpu_bound::run(|| (config_namespace(&case.new), added(case)));
-    let config_namespace = config_namespace.filter(|namespace| *namespace != case.namespace);
-    let (mut referenced, mut names): (Vec<Reference>, BTreeSet<ReferencedObject>) = Default::default();
-    for reference in added {
-        let reference = reference.with_config_namespace(config_namespace.as_deref());
-        if names.insert(reference.named.clone()) {
-            referenced.push(reference);
-        }
-    }
-    let is_ignored =
-        |reference: &Reference| secrets == SecretAccess::None && reference.named.kind == ReferenceKind::Secret;
-    let (ignored, mut referenced): (Vec<_>, Vec<_>) = referenced.into_iter().partition(is_ignored);
-    let beyond = referenced.split_off(referenced.len().min(MAX_LOOKUPS));
-    let mut lookups = Vec::new();
-    for reference in &referenced {
-        let named = reference.named.clone();
-        lookups.push(async move {
-            let _place = LOOKUPS.acquire().await;
-            let found = find(server, &named, case).await;
-            (named, found)
-        });
-    }
-    let lookups = stream::iter(lookups).buffer_unordered(CONCURRENCY).take_until(time::sleep(MAX_LOOKUP_TIME));
-    let answers: Vec<(ReferencedObject, Result<Lookup, CallError>)> = lookups.collect().await;
+/// The references to look up for one request.
+#[derive(Debug, Default)]
+pub struct RequestedReferences {
+    config_namespace: Option<String>,
+    referenced: Vec<Reference>,
+    /// Not looked up, because the operator may not read Secrets.
+    ignored: Vec<Reference>,
+    /// Not looked up, because there are too many.
+    beyond: Vec<Reference>,
+}
 
-    let mut results = LookupResults { config_namespace, ..LookupResults::default() };
-    let (mut causes, mut not_allowed) = (BTreeMap::new(), BTreeSet::new());
-    for (named, answer) in answers {
-        match answer {
-            Ok(Lookup::Found(state)) => _ = results.found.insert(named, state),
-            Ok(Lookup::NotAllowed) => _ = not_allowed.insert(named),
-            Err(error) => _ = causes.insert(named, error.to_string()),
+impl RequestedReferences {
+    /// The references that the request adds, each object once.
+    pub fn of(case: &AdmissionCase, secrets: SecretAccess) -> Self {
+        let config_namespace = config_namespace(&case.new).filter(|namespace| *namespace != case.namespace);
+        let (mut referenced, mut names): (Vec<Reference>, BTreeSet<ReferencedObject>) = Default::default();
+        for reference in added(case) {
+            let reference = reference.with_config_namespace(config_namespace.as_deref());
+            if names.insert(reference.named.clone()) {
+                referenced.push(reference);
+            }
         }
+        let is_ignored =
+            |reference: &Reference| secrets == SecretAccess::None && reference.named.kind == ReferenceKind::Secret;
+        let (ignored, mut referenced): (Vec<_>, Vec<_>) = referenced.into_iter().partition(is_ignored);
+        let beyond = referenced.split_off(referenced.len().min(MAX_LOOKUPS));
+        Self { config_namespace, referenced, ignored, beyond }
     }
-    for reference in referenced.iter().filter(|reference| !results.found.contains_key(&reference.named)) {
-        if not_allowed.contains(&reference.named) {
-            results.unknown.push(unreported(reference));
-            continue;
+}
+
+/// Looks up references for all requests of an operator.
+pub struct ReferenceLookups {
+    server: Server,
+    /// Places of the lookups in progress. A lookup that finds none in time is reported like a slow one.
+    places: Semaphore,
+}
+
+impl ReferenceLookups {
+    pub fn new(server: Server) -> Self {
+        Self { server, places: Semaphore::new(MAX_CONCURRENT_LOOKUPS) }
+    }
+
+    pub async fn look_up(&self, case: &AdmissionCase, requested: &RequestedReferences) -> LookupResults {
+        let RequestedReferences { config_namespace, referenced, ignored, beyond } = requested;
+        let mut lookups = Vec::new();
+        for reference in referenced {
+            let named = reference.named.clone();
+            lookups.push(async move {
+                let _place = self.places.acquire().await;
+                let found = find(&self.server, &named, case).await;
+                (named, found)
+            });
         }
-        let late = || format!("no answer within {} s", MAX_LOOKUP_TIME.as_secs());
-        let cause = causes.remove(&reference.named).unwrap_or_else(late);
-        results.unknown.push(unknown(reference, &cause));
+        let lookups = stream::iter(lookups).buffer_unordered(CONCURRENCY).take_until(time::sleep(MAX_LOOKUP_TIME));
+        let answers: Vec<(ReferencedObject, Result<Lookup, CallError>)> = lookups.collect().await;
+
+        let mut results = LookupResults { config_namespace: config_namespace.clone(), ..LookupResults::default() };
+        let (mut causes, mut not_allowed) = (BTreeMap::new(), BTreeSet::new());
+        for (named, answer) in answers {
+            match answer {
+                Ok(Lookup::Found(state)) => _ = results.found.insert(named, state),
+                Ok(Lookup::NotAllowed) => _ = not_allowed.insert(named),
+                Err(error) => _ = causes.insert(named, error.to_string()),
+            }
+        }
+        for reference in referenced.iter().filter(|reference| !results.found.contains_key(&reference.named)) {
+            if not_allowed.contains(&reference.named) {
+                results.unknown.push(unreported(reference));
+                continue;
+            }
+            let late = || format!("no answer within {} s", MAX_LOOKUP_TIME.as_secs());
+            let cause = causes.remove(&reference.named).unwrap_or_else(late);
+            results.unknown.push(unknown(reference, &cause));
+        }
+        let too_many = format!("more than {MAX_LOOKUPS} objects are referenced");
+        let not_read = "Steersman runs with --secrets=none";
+        results.unknown.extend(ignored.iter().map(|reference| unknown(reference, not_read)));
+        results.unknown.extend(beyond.iter().map(|reference| unknown(reference, &too_many)));
+        results
     }
-    let too_many = format!("more than {MAX_LOOKUPS} objects are referenced");
-    let not_read = "Steersman runs with --secrets=none";
-    results.unknown.extend(ignored.iter().map(|reference| unknown(reference, not_read)));
-    results.unknown.extend(beyond.iter().map(|reference| unknown(reference, &too_many)));
-    results
 }
 
 fn unknown(reference: &Reference, cause: &str) -> Message {

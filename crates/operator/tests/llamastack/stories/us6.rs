@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::env::OPERATOR_IMAGE;
 use crate::test_namespace::{TestNamespace, condition, starter, vllm};
 
 #[tokio::test]
@@ -52,4 +53,21 @@ async fn us6_3_missing_override_is_rejected_or_reported() {
     assert!(message.contains("spec.overrideConfig.configMapName") && message.contains(text), "FR-074: {message}");
     ns.apply_config_map("mine", "config.yaml", "version: 2\n").await;
     ns.wait_until_ready().await;
+}
+
+/// External providers join the user's file: the server reads the merged one.
+#[tokio::test]
+async fn us6_external_providers_join_the_users_file() {
+    let Some(ns) = TestNamespace::open("us6-external").await else { return };
+    ns.apply_config_map("mine", "config.yaml", "version: 2\n").await;
+    let external = json!({ "inference": [{ "providerId": "own", "image": "example.com/own:1" }] });
+    let spec = json!({ "overrideConfig": { "configMapName": "mine" }, "externalProviders": external });
+    ns.apply_stack(starter(spec)).await;
+    ns.wait_until_ready().await;
+    let server = ns.server().await;
+    assert_eq!(server.init_containers(), ["install-provider-own", "generate-config"]);
+    assert_eq!(server.config_map().as_deref(), Some("mine"));
+    let merge = &server.pod_spec()["initContainers"][1];
+    assert_eq!((&merge["args"][2], &merge["image"]), (&json!("/etc/llama-stack/config.yaml"), &json!(OPERATOR_IMAGE)));
+    assert_eq!(server.env("LLAMA_STACK_CONFIG")["value"], "/opt/llama-stack/config/config.yaml");
 }

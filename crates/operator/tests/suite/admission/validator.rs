@@ -1,7 +1,13 @@
 //! The validator of LlamaStackDistributions, called through its route while the API server cannot be reached.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
+use http::{Request, Response};
+use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use steersman::installation::SecretAccess;
@@ -128,20 +134,90 @@ async fn review_without_user_gets_neutral_text() {
     }
 }
 
-#[tokio::test]
-async fn reference_checks_are_limited_per_object() {
+/// A server with so many references to Secrets.
+fn with_secrets(count: usize) -> Value {
     let provider = |number: usize| {
         json!({ "id": format!("p{number}"), "provider": "vllm", "endpoint": "http://v",
                 "apiKey": { "name": format!("creds-{number}"), "key": "k" } })
     };
-    let many: Vec<Value> = (0..100).map(provider).collect();
-    let new = manifest("stack", json!({ "distribution": { "name": "starter" }, "providers": { "inference": many } }));
-    let response = review("CREATE", new, Value::Null).await;
+    let many: Vec<Value> = (0..count).map(provider).collect();
+    manifest("stack", json!({ "distribution": { "name": "starter" }, "providers": { "inference": many } }))
+}
+
+#[tokio::test]
+async fn reference_checks_are_limited_per_object() {
+    let response = review("CREATE", with_secrets(100), Value::Null).await;
     assert_eq!(response["allowed"], true, "{response}");
     let warnings = response["warnings"].as_array().unwrap();
     let unchecked =
         warnings.iter().filter(|warning| warning.as_str().unwrap().ends_with("more than 64 objects are referenced"));
     assert_eq!((warnings.len(), unchecked.count()), (100, 36));
+}
+
+/// An API server that answers no call, and counts those in progress.
+#[derive(Clone, Default)]
+struct SilentServer {
+    in_progress: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl SilentServer {
+    fn validator(&self) -> Handler {
+        let silent = self.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let silent = silent.clone();
+            async move {
+                let now = silent.in_progress.fetch_add(1, Ordering::SeqCst) + 1;
+                silent.most.fetch_max(now, Ordering::SeqCst);
+                let _ended = Ended(silent.in_progress.clone());
+                std::future::pending::<Result<Response<Body>, Infallible>>().await
+            }
+        });
+        let server = Server::new(Client::new(service, "default"), "silent".to_owned(), Duration::from_secs(60));
+        llamastack::validator(server, Missing::Refuse, SecretAccess::Get)
+    }
+}
+
+/// Counts the end of a call, even if the call is given up.
+struct Ended(Arc<AtomicUsize>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn create(validator: &Handler, new: Value) -> Value {
+    let handlers = Handlers { validate: [(Family::Llsd, validator.clone())].into(), ..Handlers::default() };
+    response(Family::Llsd, handlers, "/validate/llsd", [new, Value::Null], "CREATE").await
+}
+
+/// Without this limit, the webhook would give up on the review, and the API server would refuse the object.
+#[tokio::test]
+async fn slow_lookups_end_in_time_with_warning() {
+    let response = create(&SilentServer::default().validator(), with_secrets(3)).await;
+    assert_eq!(response["allowed"], true, "{response}");
+    let warnings = response["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 3, "{response}");
+    for warning in warnings {
+        assert!(warning.as_str().unwrap().ends_with(": no answer within 4 s"), "{warning}");
+    }
+}
+
+/// Each review has eight lookups at a time.
+#[tokio::test]
+async fn lookups_of_all_reviews_are_bounded() {
+    let server = SilentServer::default();
+    let validator = server.validator();
+    let responses = join_all((0..12).map(|_| create(&validator, with_secrets(16)))).await;
+    for response in responses {
+        assert_eq!((&response["allowed"], response["warnings"].as_array().map(Vec::len)), (&json!(true), Some(16)));
+    }
+    assert_eq!(server.most.load(Ordering::SeqCst), 32);
+    assert_eq!(server.in_progress.load(Ordering::SeqCst), 0, "lookups end with their review");
+    let later = create(&validator, with_secrets(1)).await;
+    assert_eq!(later["allowed"], true, "{later}");
+    assert_eq!(server.in_progress.load(Ordering::SeqCst), 0);
 }
 
 /// Admission does not ask registries: they may be slow, and labels may change. The controller reads them.

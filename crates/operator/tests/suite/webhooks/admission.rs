@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::Status;
+use kube::core::admission::AdmissionRequest;
 use kube::core::response::{StatusCause, StatusDetails};
+use kube::core::{DynamicObject, Status};
 use serde_json::{Value, json};
-use steersman::webhooks::admission::{Handlers, Response, async_handler, handler};
+use steersman::webhooks::admission::{Handlers, Response, handler, lookup_handler};
 use steersman_api::Family;
 use steersman_api::convert::convert;
 
@@ -49,11 +50,14 @@ fn webhooks() -> WebhookRoutes {
         "bomb" => panic!("the secret of bomb"),
         _ => Response::allow(),
     });
-    let mutate = async_handler(|request| async move {
-        tokio::task::yield_now().await;
-        let operation = json!({ "op": "add", "path": "/metadata/labels", "value": { "of": request.name } });
-        Response::patch(vec![operation]).warn("labelled")
-    });
+    let mutate = lookup_handler(
+        Ok,
+        |_| tokio::task::yield_now(),
+        |request: &AdmissionRequest<DynamicObject>, ()| {
+            let operation = json!({ "op": "add", "path": "/metadata/labels", "value": { "of": request.name } });
+            Response::patch(vec![operation]).warn("labelled")
+        },
+    );
     let handlers = Handlers {
         validate: BTreeMap::from([(Family::Llsd, validate)]),
         mutate: BTreeMap::from([(Family::Llsd, mutate.clone())]),

@@ -19,6 +19,10 @@ pub const MAX_SECRET_REFERENCES: usize = 500;
 pub const MAX_DISABLED: usize = 100;
 /// Entries of each of `env`, `volumes` and `volumeMounts`.
 pub const MAX_POD_ENTRIES: usize = 1_000;
+/// Entries of `topologySpreadConstraints`.
+pub const MAX_SPREAD_CONSTRAINTS: usize = 100;
+/// Entries of each list in `allowedFrom`. Each becomes a peer of the NetworkPolicy.
+pub const MAX_ALLOWED_FROM: usize = 1_000;
 /// Bytes of an id, an image, or the name or key of a Secret, which messages repeat.
 pub const MAX_NAME_BYTES: usize = 1_024;
 
@@ -52,6 +56,16 @@ pub(super) fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
     ];
     for (path, entries) in pod_parts {
         count(path, entries, MAX_POD_ENTRIES, "Remove entries.");
+    }
+    if let Some((path, constraints)) = fields::spread_constraints(spec) {
+        count(path, constraints.len(), MAX_SPREAD_CONSTRAINTS, "Remove entries.");
+    }
+    if let Some(allowed) = fields::allowed_from(spec) {
+        let namespaces = allowed.namespaces.as_ref().map_or(0, Vec::len);
+        let remedy = "Give the namespaces a label, and list its key in labels.";
+        count(path!(spec.networking.allowedFrom.namespaces), namespaces, MAX_ALLOWED_FROM, remedy);
+        let labels = allowed.labels.as_ref().map_or(0, Vec::len);
+        count(path!(spec.networking.allowedFrom.labels), labels, MAX_ALLOWED_FROM, "Remove entries.");
     }
     let inline: Vec<_> =
         spec.providers.iter().flat_map(apis::of).filter_map(|(api, form)| Some((api, form?))).collect();

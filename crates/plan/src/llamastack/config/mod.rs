@@ -43,7 +43,10 @@ pub use external::{
     merge_files as merge_external_files,
 };
 pub use kinds::{PackageType, package_types};
-pub use limits::{MAX_DISABLED, MAX_NAME_BYTES, MAX_POD_ENTRIES, MAX_PROVIDERS, MAX_RESOURCES, MAX_SECRET_REFERENCES};
+pub use limits::{
+    MAX_ALLOWED_FROM, MAX_DISABLED, MAX_NAME_BYTES, MAX_POD_ENTRIES, MAX_PROVIDERS, MAX_RESOURCES,
+    MAX_SECRET_REFERENCES, MAX_SPREAD_CONSTRAINTS,
+};
 pub use listen::{TLS_CERT, TLS_KEY, TLS_PATH};
 pub use merge::{ANNOTATION, Merge};
 pub use pod::{

@@ -1,6 +1,7 @@
 use serde_json::json;
 use steersman_plan::llamastack::config::{
-    MAX_DISABLED, MAX_NAME_BYTES, MAX_POD_ENTRIES, MAX_PROVIDERS, MAX_RESOURCES, MAX_SECRET_REFERENCES,
+    MAX_ALLOWED_FROM, MAX_DISABLED, MAX_NAME_BYTES, MAX_POD_ENTRIES, MAX_PROVIDERS, MAX_RESOURCES,
+    MAX_SECRET_REFERENCES, MAX_SPREAD_CONSTRAINTS,
 };
 
 use super::{
@@ -271,6 +272,23 @@ fn long_lists_are_refused_with_their_limit() {
         errors(&format!("{{resources: {{}}, workload: {{overrides: {{env: [{env}]}}}}}}")),
         ["spec.workload.overrides.env: it has 1001 entries, but at most 1000 are allowed"]
     );
+    for part in ["namespaces", "labels"] {
+        assert_eq!(
+            errors(&format!(
+                "{{resources: {{}}, networking: {{allowedFrom: {{{part}: [{}]}}}}}}",
+                list(MAX_ALLOWED_FROM + 1)
+            )),
+            [format!("spec.networking.allowedFrom.{part}: it has 1001 entries, but at most 1000 are allowed")]
+        );
+    }
+    let constraint = |place| format!("{{maxSkew: 1, topologyKey: k{place}, whenUnsatisfiable: DoNotSchedule}}");
+    let constraints = (0..=MAX_SPREAD_CONSTRAINTS).map(constraint).collect::<Vec<_>>().join(", ");
+    for field in ["topologySpreadConstraints", "topologySpread"] {
+        assert_eq!(
+            errors(&format!("{{resources: {{}}, workload: {{{field}: [{constraints}]}}}}")),
+            [format!("spec.workload.{field}: it has 101 entries, but at most 100 are allowed")]
+        );
+    }
 }
 
 #[test]

@@ -25,8 +25,9 @@ const ANYTHING: &str = "*/*";
 /// Preferred platforms, in this order. Labels are expected to be the same on each.
 const PLATFORMS: [(&str, &str); 2] = [("linux", "amd64"), ("linux", "arm64")];
 
+/// A manifest of an image or an index of several, as a registry sends it. A digest in it may be any text.
 #[derive(Deserialize)]
-struct Manifest {
+pub struct Manifest {
     /// Images of an index, one for each platform.
     manifests: Option<Vec<ForPlatform>>,
     config: Option<Descriptor>,
@@ -35,10 +36,10 @@ struct Manifest {
 }
 
 #[derive(Clone, Deserialize)]
-struct Descriptor {
-    digest: String,
+pub struct Descriptor {
+    pub digest: String,
     #[serde(default)]
-    size: u64,
+    pub size: u64,
 }
 
 #[derive(Deserialize)]
@@ -53,9 +54,10 @@ struct Platform {
     architecture: String,
 }
 
+/// The configuration of an image, which has its labels.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ImageConfig {
+pub struct ImageConfig {
     config: Option<Runtime>,
     rootfs: RootFs,
 }
@@ -71,6 +73,51 @@ struct Runtime {
 #[serde(default)]
 struct RootFs {
     diff_ids: Vec<String>,
+}
+
+impl Manifest {
+    /// `None`: it is not valid JSON or has values of other types.
+    pub fn read(body: &[u8]) -> Option<Self> {
+        serde_json::from_slice(body).ok()
+    }
+
+    /// The digest of the image to read in an index. `None`: this is no index.
+    pub fn platform_image(&self) -> Option<Result<&str, &'static str>> {
+        let choices = self.manifests.as_deref()?;
+        Some(for_platform(choices).ok_or("it has no image for Linux"))
+    }
+
+    pub fn config(&self) -> Option<&Descriptor> {
+        self.config.as_ref()
+    }
+
+    /// The layer that a label names by its digest, or by the digest of its uncompressed content, which is known before a build.
+    pub fn layer(&self, file: &LayerFile, config: &ImageConfig) -> Result<&Descriptor, LabelError> {
+        let unreadable =
+            |why: String| LabelError::Unreadable { digest: file.digest.clone(), path: file.path.clone(), why };
+        let contents = &config.rootfs.diff_ids;
+        let by_content = || self.layers.get(contents.iter().position(|content| *content == file.digest)?);
+        let layer = self.layers.iter().find(|layer| layer.digest == file.digest).or_else(by_content);
+        let layer = layer.ok_or_else(|| unreadable("the image has no such layer".to_owned()))?;
+        if layer.size > LAYER_LIMIT as u64 {
+            return Err(unreadable(format!(
+                "the layer has {} bytes, more than the {LAYER_LIMIT} allowed; give config.yaml a layer of its own",
+                layer.size
+            )));
+        }
+        Ok(layer)
+    }
+}
+
+impl ImageConfig {
+    /// `None`: it is not valid JSON or has values of other types.
+    pub fn read(body: &[u8]) -> Option<Self> {
+        serde_json::from_slice(body).ok()
+    }
+
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        self.config.as_ref().and_then(|runtime| runtime.labels.clone()).unwrap_or_default()
+    }
 }
 
 /// The current digest of the reference. A HEAD request does not count against pull limits.
@@ -93,20 +140,20 @@ pub async fn digest(session: &mut Session<'_>) -> Result<String, RegistryError> 
 
 pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<ImageLabels, RegistryError> {
     let mut manifest = manifest(session, digest).await?;
-    if let Some(choices) = manifest.manifests.take() {
-        let chosen = for_platform(&choices).ok_or_else(|| session.unusable("an index", "it has no image for Linux"))?;
-        manifest = self::manifest(session, chosen).await?;
+    if let Some(chosen) = manifest.platform_image() {
+        let chosen = chosen.map_err(|why| session.unusable("an index", why))?.to_owned();
+        manifest = self::manifest(session, &chosen).await?;
     }
-    let Some(config) = manifest.config.clone() else {
+    let Some(config) = manifest.config() else {
         return Err(session.unusable("a manifest", "it does not describe an image"));
     };
     let body = fetch(session, "blobs", &config.digest, "the image's configuration", MANIFEST_LIMIT).await?;
-    let config: ImageConfig = serde_json::from_slice(&body)
-        .map_err(|_| session.unusable("a configuration", "it does not describe an image"))?;
-    let labels = config.config.unwrap_or_default().labels.unwrap_or_default();
+    let config =
+        ImageConfig::read(&body).ok_or_else(|| session.unusable("a configuration", "it does not describe an image"))?;
+    let labels = config.labels();
     let wanted = layer_file(&labels);
     let content = match &wanted {
-        Ok(Some(file)) => match layer_of(file, &manifest.layers, &config.rootfs.diff_ids) {
+        Ok(Some(file)) => match manifest.layer(file, &config) {
             Ok(layer) => {
                 let blob =
                     fetch(session, "blobs", &layer.digest, "the layer that the labels name", LAYER_LIMIT).await?;
@@ -128,7 +175,7 @@ pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<ImageLa
 
 async fn manifest(session: &mut Session<'_>, digest: &str) -> Result<Manifest, RegistryError> {
     let body = fetch(session, "manifests", digest, "a manifest", MANIFEST_LIMIT).await?;
-    serde_json::from_slice(&body).map_err(|_| session.unusable("a manifest", "it is not valid JSON"))
+    Manifest::read(&body).ok_or_else(|| session.unusable("a manifest", "it is not valid JSON"))
 }
 
 /// Reads content by its digest, and verifies it.
@@ -164,19 +211,4 @@ fn for_platform(choices: &[ForPlatform]) -> Option<&str> {
     // Attestations are listed in an index as images for the system `unknown`.
     let linux = |choice: &&ForPlatform| choice.platform.as_ref().is_none_or(|found| found.os == "linux");
     known.or_else(|| choices.iter().find(linux)).map(|choice| choice.digest.as_str())
-}
-
-/// The layer that a label names by its digest, or by the digest of its uncompressed content, which is known before a build.
-fn layer_of(file: &LayerFile, layers: &[Descriptor], contents: &[String]) -> Result<Descriptor, LabelError> {
-    let unreadable = |why: String| LabelError::Unreadable { digest: file.digest.clone(), path: file.path.clone(), why };
-    let by_content = || layers.get(contents.iter().position(|content| *content == file.digest)?);
-    let layer = layers.iter().find(|layer| layer.digest == file.digest).or_else(by_content);
-    let layer = layer.ok_or_else(|| unreadable("the image has no such layer".to_owned()))?;
-    if layer.size > LAYER_LIMIT as u64 {
-        return Err(unreadable(format!(
-            "the layer has {} bytes, more than the {LAYER_LIMIT} allowed; give config.yaml a layer of its own",
-            layer.size
-        )));
-    }
-    Ok(layer.clone())
 }

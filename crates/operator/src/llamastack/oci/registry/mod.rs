@@ -1,7 +1,7 @@
 //! Reads the base configuration of an image from its registry, once for each digest.
 
 pub mod auth;
-mod image;
+pub mod image;
 pub mod layer;
 mod session;
 mod slots;

@@ -101,3 +101,16 @@ pub fn manifest(text: &str) -> Arc<Result<Map<String, Value>, YamlError>> {
         (Arc::new(manifest), nodes)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unchanged_annotation_is_parsed_once() {
+        let text = |kind: &str| format!("kind: {kind}\nmetadata: {{name: parsed-once}}\n");
+        assert!(Arc::ptr_eq(&documents(&text("ConfigMap")), &documents(&text("ConfigMap"))));
+        assert!(Arc::ptr_eq(&manifest(&text("ConfigMap")), &manifest(&text("ConfigMap"))));
+        assert!(!Arc::ptr_eq(&documents(&text("ConfigMap")), &documents(&text("Secret"))));
+    }
+}
