@@ -128,19 +128,19 @@ async fn webhooks_behind_service_reject_and_convert() {
 async fn deleted_leader_is_replaced_by_other_replica() {
     let Some(exclusive) = exclusive().await else { return };
     let cluster = exclusive.cluster;
-    let pods: Api<Pod> = api(cluster).await;
-    let names = async || running_pods(cluster).await.into_keys().collect::<Vec<_>>();
-    let (before, first) = (names().await, leader(cluster).await);
-    let other = before.iter().find(|name| !first.contains(name.as_str())).unwrap().clone();
-    let pod = before
-        .iter()
-        .find(|name| first.contains(name.as_str()))
-        .unwrap_or_else(|| panic!("{first} is none of {before:?}"));
-    pods.delete(pod, &DeleteParams::default()).await.unwrap();
-    let leases_other = wait::eventually("the other pod holds the Lease", async || {
-        leader(cluster).await.contains(&other).then_some(())
+    // A pod of an earlier version may lead until it has ended.
+    let leads = wait::eventually("a running pod holds the Lease", async || {
+        let holder = leader(cluster).await;
+        running_pods(cluster).await.into_keys().find(|name| holder.contains(name.as_str()))
     });
-    leases_other.await.unwrap();
+    let first = leads.await.unwrap();
+    api::<Pod>(cluster).await.delete(&first, &DeleteParams::default()).await.unwrap();
+    let leads = wait::eventually("another pod holds the Lease", async || {
+        let holder = leader(cluster).await;
+        let mut others = running_pods(cluster).await.into_keys().filter(|name| *name != first);
+        others.find(|name| holder.contains(name.as_str()))
+    });
+    leads.await.unwrap();
     is_reconciled(cluster, "after-failover").await;
     cluster.wait_for_rollout(OPERATOR_NAMESPACE, OPERATOR, 2).await.unwrap();
 }

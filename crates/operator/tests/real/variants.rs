@@ -19,36 +19,36 @@ const CLIENTS: usize = 24;
 /// Length of the answers. It determines for how long a request occupies the engine.
 const ANSWER_TOKENS: u32 = 400;
 
-/// A query of Prometheus for the published replicas, through the API server.
-const PUBLISHED: &str =
-    "/api/v1/namespaces/monitoring/services/https:prometheus:web/proxy/api/v1/query?query=wva_desired_replicas";
+/// Queries of Prometheus, through the API server.
+const QUERY: &str = "/api/v1/namespaces/monitoring/services/https:prometheus:web/proxy/api/v1/query?query=";
 
-/// Waits until the only series that Prometheus has of the variant has this value.
-async fn wait_for_published(cluster: &RealCluster, expected: &str) {
+/// Waits until the series that Prometheus has of a metric are as expected.
+async fn wait_for_series(cluster: &RealCluster, metric: &str, what: &str, holds: impl Fn(&[Value]) -> bool) {
     let client = cluster.cluster.admin().await.unwrap();
-    let what = format!("wva_desired_replicas is {expected}");
     let mut last = None;
-    let found = wait::eventually_within(SLOW, &what, async || {
-        let request = http::Request::get(PUBLISHED).body(Vec::new()).unwrap();
+    let found = wait::eventually_within(SLOW, what, async || {
+        let request = http::Request::get(format!("{QUERY}{metric}")).body(Vec::new()).unwrap();
         let response = client.request::<Value>(request).await;
-        let value = response.as_ref().ok().and_then(published).map(str::to_owned);
+        let series = response.as_ref().ok().and_then(|response| response["data"]["result"].as_array());
+        let found = series.is_some_and(|series| holds(series));
         last = Some(response);
-        (value.as_deref() == Some(expected)).then_some(())
+        found.then_some(())
     });
     let found = found.await;
     found.unwrap_or_else(|timeout| panic!("{timeout}; the last response: {last:?}"));
 }
 
-fn published(response: &Value) -> Option<&str> {
-    let series = response["data"]["result"].as_array()?;
-    let of_variant = |series: &&Value| {
-        let labels = &series["metric"];
-        labels["variant_name"] == "engine" && labels["namespace"] == NAMESPACE && labels["target_name"] == "engine"
+/// Waits until the operator publishes this number of replicas of the engine, in a single series.
+async fn wait_for_published(cluster: &RealCluster, expected: &str) {
+    let is_published = |series: &[Value]| {
+        let of_engine = series.iter().filter(|series| {
+            let labels = &series["metric"];
+            labels["variant_name"] == "engine" && labels["namespace"] == NAMESPACE && labels["target_name"] == "engine"
+        });
+        of_engine.map(|series| &series["value"][1]).eq([expected])
     };
-    match series.iter().filter(of_variant).collect::<Vec<_>>().as_slice() {
-        [only] => only["value"][1].as_str(),
-        _ => None,
-    }
+    let what = format!("{expected} replicas are published");
+    wait_for_series(cluster, "wva_desired_replicas", &what, is_published).await;
 }
 
 /// Scales the engine as an HPA does with the published number: the cluster has no adapter through which an HPA could read it.
@@ -78,8 +78,7 @@ async fn real_load_raises_and_lowers_replicas() {
     wait_for_published(cluster, "2").await;
     scale_engine(cluster, 2).await;
     // An engine has no metrics before its first request, and no number is lowered without them.
-    let has_two = |status: &Value| status["currentAlloc"]["numReplicas"] == 2;
-    wait_for_status(cluster, Family::Va, "engine", "has 2 replicas", has_two).await;
+    wait_for_series(cluster, "vllm:kv_cache_usage_perc", "both engines have metrics", |series| series.len() == 2).await;
     let report = load.stop().await;
     assert!(!report.answered.is_empty(), "no request was answered: {:#?}", report.failed.first());
     wait_for_status(cluster, Family::Va, "engine", "wants 1 replica after the load", wants(1)).await;
