@@ -1,6 +1,8 @@
 //! Compares lists by the server's merge strategy (atomic, set or keyed) and finds the first wanted item that is
 //! missing.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::{At, Difference, What};
@@ -38,23 +40,93 @@ pub(super) fn missing(
 fn by_keys(at: At<'_>, wanted: &[Value], live: &[Value], owned: Option<&Value>, keys: &[String]) -> Option<Difference> {
     // A variable may use those before it, and init containers run one after the other.
     let ordered = matches!(at.key, "env" | "initContainers");
+    let live_items = KeyedItems::new(keys, live);
+    let owned_items = owned.map(|owned| OwnedItems::new(keys, owned));
     let mut last = 0;
     for item in wanted {
         let step = || format!("[{}]", keys.iter().map(|key| text(key_value(item, key))).collect::<Vec<_>>().join(","));
-        let same = |there: &Value| keys.iter().all(|key| key_value(item, key) == key_value(there, key));
-        let Some(position) = live.iter().position(same) else {
+        let Some((position, there)) = live_items.find(item) else {
             return Some(Difference::new(What::Missing).at(step()));
         };
         if ordered && position < last {
             return Some(Difference::new(What::Order).at(step()));
         }
         last = position;
-        let owned = owned.and_then(|owned| owned_item(owned, item));
-        if let Some(difference) = super::missing(at, item, &live[position], owned, false) {
+        let owned = owned_items.as_ref().and_then(|owned| owned.find(item));
+        if let Some(difference) = super::missing(at, item, there, owned, false) {
             return Some(difference.at(step()));
         }
     }
     None
+}
+
+/// The items of a list by the values of their keys. A search of the whole list for each item would take seconds for lists of
+/// users, which may be long.
+pub(super) struct KeyedItems<'a> {
+    keys: Vec<String>,
+    /// The first item with each key, and its position.
+    items: HashMap<String, (usize, &'a Value)>,
+}
+
+impl<'a> KeyedItems<'a> {
+    pub fn new(keys: &[String], list: &'a [Value]) -> Self {
+        let mut items = HashMap::with_capacity(list.len());
+        for (position, item) in list.iter().enumerate() {
+            items.entry(key_text(keys, |key| key_value(item, key))).or_insert((position, item));
+        }
+        Self { keys: keys.to_vec(), items }
+    }
+
+    /// The item with the same keys, and its position.
+    fn find(&self, item: &Value) -> Option<(usize, &'a Value)> {
+        self.items.get(&key_text(&self.keys, |key| key_value(item, key))).copied()
+    }
+
+    /// The item with these keys. None if the list has other keys.
+    pub fn with_keys(&self, keys: &Map<String, Value>) -> Option<Option<&'a Value>> {
+        let same = keys.len() == self.keys.len() && self.keys.iter().all(|key| keys.contains_key(key));
+        same.then(|| self.items.get(&key_text(&self.keys, |key| keys.get(key))).map(|(_, item)| *item))
+    }
+}
+
+/// Our parts of `managedFields` for the items of a list.
+struct OwnedItems<'a> {
+    keys: &'a [String],
+    items: HashMap<String, &'a Value>,
+    /// Parts with other keys than the list.
+    others: Vec<(Map<String, Value>, &'a Value)>,
+}
+
+impl<'a> OwnedItems<'a> {
+    fn new(keys: &'a [String], owned: &'a Value) -> Self {
+        let (mut items, mut others) = (HashMap::new(), Vec::new());
+        for (step, below) in owned.as_object().into_iter().flatten() {
+            let Some(found) = keys_of(step) else { continue };
+            if found.len() == keys.len() && keys.iter().all(|key| found.contains_key(key)) {
+                items.insert(key_text(keys, |key| found.get(key)), below);
+            } else {
+                others.push((found, below));
+            }
+        }
+        Self { keys, items, others }
+    }
+
+    fn find(&self, item: &Value) -> Option<&'a Value> {
+        let found = self.items.get(&key_text(self.keys, |key| key_value(item, key))).copied();
+        found.or_else(|| self.others.iter().find(|(keys, _)| matches(keys, item)).map(|(_, below)| *below))
+    }
+}
+
+/// The values of the keys as one text. A value that is absent differs from every other.
+fn key_text<'v>(keys: &[String], value: impl Fn(&str) -> Option<&'v Value>) -> String {
+    let mut text = String::new();
+    for key in keys {
+        if let Some(value) = value(key) {
+            text.push_str(&value.to_string());
+        }
+        text.push('\n');
+    }
+    text
 }
 
 fn merge(at: At<'_>, wanted: &[Value], owned: Option<&Value>) -> Merge {
@@ -102,12 +174,6 @@ pub(in crate::apply) fn keys_of(step: &str) -> Option<Map<String, Value>> {
 
 pub(in crate::apply) fn matches(keys: &Map<String, Value>, item: &Value) -> bool {
     keys.iter().all(|(key, value)| key_value(item, key) == Some(value))
-}
-
-/// Our part of `managedFields` for one item.
-fn owned_item<'a>(owned: &'a Value, item: &Value) -> Option<&'a Value> {
-    let mut below = owned.as_object()?.iter();
-    below.find_map(|(step, below)| keys_of(step).filter(|keys| matches(keys, item)).map(|_| below))
 }
 
 /// The value of a key field. Kubernetes has one default among them.
