@@ -111,7 +111,7 @@ fn programs(layout: &Path) -> BTreeSet<String> {
             let path = entry.path().unwrap().display().to_string();
             // Shared libraries and the dynamic loader may have the mode of a program.
             let is_library = path.contains(".so");
-            if (is_program && !is_library) || (!is_library && (kind.is_symlink() || kind.is_hard_link())) {
+            if !is_library && (is_program || kind.is_symlink() || kind.is_hard_link()) {
                 found.insert(path.trim_start_matches("./").to_owned());
             }
         }
