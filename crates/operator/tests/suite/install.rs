@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::install::{IMAGE, file};
-use steersman::installation::{NAME, NAMESPACE};
+use steersman::installation::NAMESPACE;
 use steersman_testkit::{Flavour, shared_cluster, wait};
 
 use crate::command::{kubectl, output_of};
