@@ -16,6 +16,9 @@ use crate::image::{self, Compression, Entry, Image, ImageConfig, Layer};
 use crate::progress::Progress;
 use crate::python::Python;
 
+/// Folder of the archives in the cache folder.
+const FOLDER: &str = "images";
+
 /// Changes when the code that writes images changes them.
 const FORMAT: &str = "1";
 
@@ -39,6 +42,12 @@ pub fn of_servers(binaries: &NodeBinaries, python: &Python) -> Result<Vec<PathBu
     Ok([prometheus].into_iter().chain(archives).collect())
 }
 
+/// Whether an earlier run has written the largest image, and so has built everything that takes much space.
+pub fn are_written(cache: &Path) -> bool {
+    let entries = fs::read_dir(cache.join(FOLDER)).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("dynamo-"))
+}
+
 /// The name of the operator's image, and its archive. `program` is the operator.
 pub fn of_operator(program: &Path) -> Result<(String, PathBuf)> {
     let name = format!("localhost/{}", steersman::install::IMAGE);
@@ -54,7 +63,7 @@ struct Store {
 
 impl Store {
     fn open() -> Result<Self> {
-        let folder = cache::folder()?.join("images");
+        let folder = cache::folder()?.join(FOLDER);
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let lock = lock(&folder.join("build.lock"), "writing images")?;
         Ok(Self { folder, _lock: lock })

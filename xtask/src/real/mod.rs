@@ -15,8 +15,11 @@ use steersman_testkit::real_node::{self, NodeBinaries, Parts};
 
 use crate::{go_programs, operator, python};
 
-/// Disk space for the programs, packages and images of a first run, and for the containers of one run.
-const REQUIRED_DISK_BYTES: u64 = 10 << 30;
+/// Disk space for the programs, packages and images of a first run, and for its containers.
+const FIRST_RUN_BYTES: u64 = 10 << 30;
+
+/// Disk space for the containers of a later run, and for the tests.
+const LATER_RUN_BYTES: u64 = 5 << 30;
 
 /// Why a real node cannot run on this machine, if it cannot.
 pub fn missing_requirement() -> Result<Option<String>> {
@@ -26,11 +29,12 @@ pub fn missing_requirement() -> Result<Option<String>> {
     let cache = cache::folder()?;
     std::fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
     let free = free_space(&cache);
-    if free < REQUIRED_DISK_BYTES {
+    let required = if images::are_written(&cache) { LATER_RUN_BYTES } else { FIRST_RUN_BYTES };
+    if free < required {
         let gib = |bytes: u64| bytes >> 30;
         return Ok(Some(format!(
             "it needs {} GiB of free disk space in {}, which has {}",
-            gib(REQUIRED_DISK_BYTES),
+            gib(required),
             cache.display(),
             gib(free)
         )));
