@@ -1,5 +1,5 @@
-//! YAML that a tenant can write: the output of a profiler, annotations and overrides of a request, ConfigMaps of the autoscaler,
-//! configurations of a server. After a line `===` follows an override, or a second annotation.
+//! YAML that a tenant can write: the output of a profiler, ConfigMaps of the autoscaler, configurations of a server; with a line
+//! `===`, two annotations of a request, or a graph and its override.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +20,15 @@ use steersman_reconcile::Lookup;
 
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    check_profiler_output(text);
-    let (first, second) = crate::two_parts(text);
-    check_annotations(first, second);
-    check_override(first, second);
-    check_settings(text);
-    check_configurations(text);
+    // An input is one source or two, because each source may cost as much as its limits allow.
+    if let Some((first, second)) = text.split_once("\n===\n") {
+        check_annotations(first, second);
+        check_override(first, second);
+    } else {
+        check_profiler_output(text);
+        check_settings(text);
+        check_configurations(text);
+    }
 }
 
 /// The graph survives being stored as an annotation and read again.

@@ -19,3 +19,4 @@ mod fake_servers;
 mod lease;
 mod network;
 mod tenants;
+mod webhook_port;

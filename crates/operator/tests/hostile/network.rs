@@ -1,8 +1,8 @@
 //! The servers that the operator reaches: Services and pods through a gateway, and registries through a proxy.
 
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::{io, net::SocketAddr};
 
 use anyhow::Result;
@@ -17,11 +17,17 @@ use crate::fake_servers::{Behaviour, FakeServers};
 /// Host of a registry that accepts connections and never answers.
 pub const SILENT_REGISTRY: &str = "silent.test";
 
+/// Host of a registry that leads its readers to other servers.
+pub const LURING_REGISTRY: &str = "luring.test";
+
 /// Runs what outlives the test that starts it, because each test has its own runtime.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 /// Connections to [`SILENT_REGISTRY`].
 static SILENT_CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Hosts and ports for which the proxy has no server.
+static REFUSED_HOSTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 pub struct Network {
     /// Services and pods, by host and port. Those that no test sets are healthy, and their metrics are those of an idle
@@ -29,6 +35,8 @@ pub struct Network {
     pub inside: FakeServers,
     /// The registry at [`HOST`].
     pub registry: FakeRegistry,
+    /// The registry at [`LURING_REGISTRY`].
+    pub luring_registry: FakeRegistry,
     proxy: SocketAddr,
     ca_file: PathBuf,
 }
@@ -47,18 +55,20 @@ pub fn serves(metrics: String) -> Behaviour {
 impl Network {
     pub async fn start(folder: &Path) -> Result<Self> {
         let authority = Authority::create(&folder.join("registry-pki"))?;
-        let identity = authority.server(&[HOST])?;
+        let identity = authority.server(&[HOST, LURING_REGISTRY])?;
         let started = RUNTIME.spawn(async move {
             let inside = FakeServers::start().await;
             inside.set_others(serves(pod_metrics(0.1, 0)));
             let registry = FakeRegistry::start_with_tls(&identity.certificate, &identity.key).await;
+            let luring_registry = FakeRegistry::start_with_tls(&identity.certificate, &identity.key).await;
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             let proxy = listener.local_addr()?;
-            tokio::spawn(serve_proxy(listener, registry.address));
-            io::Result::Ok((inside, registry, proxy))
+            let registries = [(HOST, registry.address), (LURING_REGISTRY, luring_registry.address)];
+            tokio::spawn(serve_proxy(listener, registries));
+            io::Result::Ok((inside, registry, luring_registry, proxy))
         });
-        let (inside, registry, proxy) = started.await??;
-        Ok(Self { inside, registry, proxy, ca_file: authority.file("ca.pem") })
+        let (inside, registry, luring_registry, proxy) = started.await??;
+        Ok(Self { inside, registry, luring_registry, proxy, ca_file: authority.file("ca.pem") })
     }
 
     /// Variables of an operator that reaches registries through the proxy and trusts their certificates.
@@ -71,16 +81,24 @@ impl Network {
     pub fn silent_connections(&self) -> usize {
         SILENT_CONNECTIONS.load(Ordering::Relaxed)
     }
-}
 
-async fn serve_proxy(listener: TcpListener, registry: SocketAddr) {
-    while let Ok((client, _)) = listener.accept().await {
-        // A client that closes its connection ends the tunnel with an error.
-        tokio::spawn(async move { tunnel(client, registry).await.ok() });
+    /// Hosts and ports that the operator has asked the proxy for in vain, since the start of the tests.
+    pub fn refused_hosts(&self) -> Vec<String> {
+        REFUSED_HOSTS.lock().unwrap().clone()
     }
 }
 
-async fn tunnel(client: TcpStream, registry: SocketAddr) -> io::Result<()> {
+/// Servers by their host.
+type Registries = [(&'static str, SocketAddr); 2];
+
+async fn serve_proxy(listener: TcpListener, registries: Registries) {
+    while let Ok((client, _)) = listener.accept().await {
+        // A client that closes its connection ends the tunnel with an error.
+        tokio::spawn(async move { tunnel(client, registries).await.ok() });
+    }
+}
+
+async fn tunnel(client: TcpStream, registries: Registries) -> io::Result<()> {
     let mut client = BufReader::new(client);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -88,18 +106,21 @@ async fn tunnel(client: TcpStream, registry: SocketAddr) -> io::Result<()> {
             return Ok(());
         }
     }
-    let host = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(':').next()).unwrap_or_default();
-    if ![HOST, SILENT_REGISTRY].contains(&host) {
-        return client.write_all(b"HTTP/1.1 502 Bad Gateway\r\n\r\n").await;
-    }
-    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    let server = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
     if host == SILENT_REGISTRY {
+        client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
         SILENT_CONNECTIONS.fetch_add(1, Ordering::Relaxed);
         // Reads and never answers, until the client closes the connection.
         tokio::io::copy(&mut client, &mut tokio::io::sink()).await?;
         return Ok(());
     }
-    let mut server = TcpStream::connect(registry).await?;
+    let Some((_, address)) = registries.into_iter().find(|(known, _)| *known == host) else {
+        REFUSED_HOSTS.lock().unwrap().push(server.to_owned());
+        return client.write_all(b"HTTP/1.1 502 Bad Gateway\r\n\r\n").await;
+    };
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    let mut server = TcpStream::connect(address).await?;
     tokio::io::copy_bidirectional(&mut client, &mut server).await?;
     Ok(())
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use steersman_testkit::{Cluster, Namespace, apply, condition, wait};
+use steersman_testkit::{Cluster, Namespace, apply, condition, object, wait};
 
 use crate::env::{self, TestEnv};
 
@@ -17,6 +17,9 @@ const ACCOUNT: &str = "tenant";
 
 /// Role of tenants, besides Kubernetes' own role `admin`.
 const ROLE: &str = "tenant-of-model-serving";
+
+/// Reviews of the victim, one after the other.
+const REVIEWS: usize = 20;
 
 /// Image of a server in the absence of any settings.
 pub const SHIPPED_IMAGE: &str = "docker.io/llamastack/distribution-starter:0.7.1";
@@ -86,25 +89,26 @@ impl HostileCase {
         assert_eq!(image, SHIPPED_IMAGE);
         self.env.expect_undisturbed_leader(&self.admin).await;
     }
+
+    /// The longest time in which the API server admits a new object of the victim, among [`REVIEWS`].
+    pub async fn slowest_review(&self) -> Duration {
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let probes = [server("probe", json!({ "distribution": { "name": "starter" } })), request("probe")];
+        let mut slowest = Duration::ZERO;
+        for probe in probes.iter().cycle().take(REVIEWS) {
+            let started = Instant::now();
+            let own = objects(&self.victim.client, self.victim.name(), probe);
+            own.create(&dry_run, &object(probe.clone())).await.unwrap();
+            slowest = slowest.max(started.elapsed());
+        }
+        slowest
+    }
 }
 
 impl Tenant {
     pub async fn create(cluster: &Cluster, admin: &Client, prefix: &str) -> Self {
         let namespace = cluster.namespace(prefix).await.unwrap();
-        let name = namespace.name().to_owned();
-        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": ACCOUNT } });
-        let binding = |role: &str| {
-            json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": role },
-                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
-                "subjects": [{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": name }] })
-        };
-        for manifest in [account, binding("admin"), binding(ROLE)] {
-            apply::apply_manifests(admin, Some(&name), &manifest.to_string()).await.unwrap();
-        }
-        let client = cluster.service_account(&name, ACCOUNT).await.unwrap();
-        for (group, resource) in [("llamastack.io", "llamastackdistributions"), ("", "configmaps")] {
-            wait::until_allowed(&client, "create", group, resource, Some(&name)).await.unwrap();
-        }
+        let client = administrator(cluster, admin, namespace.name()).await;
         Self { namespace, client }
     }
 
@@ -141,6 +145,24 @@ impl Tenant {
         let name = manifest["metadata"]["name"].as_str().unwrap();
         json!(objects(&self.client, self.name(), manifest).get_opt(name).await.unwrap())
     }
+}
+
+/// The client of an account that administers this namespace and has no rights elsewhere.
+pub async fn administrator(cluster: &Cluster, admin: &Client, namespace: &str) -> Client {
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": ACCOUNT } });
+    let binding = |role: &str| {
+        json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": role },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace }] })
+    };
+    for manifest in [account, binding("admin"), binding(ROLE)] {
+        apply::apply_manifests(admin, Some(namespace), &manifest.to_string()).await.unwrap();
+    }
+    let client = cluster.service_account(namespace, ACCOUNT).await.unwrap();
+    for (group, resource) in [("llamastack.io", "llamastackdistributions"), ("", "configmaps")] {
+        wait::until_allowed(&client, "create", group, resource, Some(namespace)).await.unwrap();
+    }
+    client
 }
 
 /// A DynamoGraphDeploymentRequest that names its hardware.

@@ -5,7 +5,7 @@ use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 use steersman_testkit::apply;
 
-use crate::tenants::{HostileCase, config_map};
+use crate::tenants::{HostileCase, administrator, config_map};
 
 /// Namespace, ConfigMap and its data.
 fn settings() -> [(&'static str, Value); 2] {
@@ -27,7 +27,8 @@ async fn go_operators_namespaces_configure_nobody() {
     for (namespace, map) in settings() {
         let owned = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
         apply::apply_manifests(&case.admin, None, &owned.to_string()).await.unwrap();
-        apply::apply_manifests(&case.admin, Some(namespace), &map.to_string()).await.unwrap();
+        let attacker = administrator(case.env.cluster, &case.admin, namespace).await;
+        apply::apply_manifests(&attacker, Some(namespace), &map.to_string()).await.unwrap();
     }
     case.expect_victim_served().await;
     let log = case.env.operator.log().text();
