@@ -55,7 +55,7 @@ fn decided(case: &'static str, size: usize, snapshot: &FleetSnapshot) -> Measure
 
 fn changed_statuses(snapshot: &FleetSnapshot, plan: &FleetPlan) -> usize {
     let changed = snapshot.variants.iter().filter(|variant| {
-        let status = status(variant, &plan.decisions[&variant.key], true, snapshot.settings.mode, snapshot.now);
+        let status = status(variant, &plan.decisions[&variant.key], true, snapshot.now);
         variant.status.as_deref() != Some(&status)
     });
     changed.count()
@@ -65,7 +65,7 @@ fn changed_statuses(snapshot: &FleetSnapshot, plan: &FleetPlan) -> usize {
 fn settled(mut snapshot: FleetSnapshot) -> FleetSnapshot {
     let FleetPlan { decisions, memory } = plan(&snapshot);
     for variant in &mut snapshot.variants {
-        let status = status(variant, &decisions[&variant.key], true, snapshot.settings.mode, snapshot.now);
+        let status = status(variant, &decisions[&variant.key], true, snapshot.now);
         variant.status = Some(status.into());
     }
     snapshot.memory = memory;

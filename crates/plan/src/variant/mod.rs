@@ -29,16 +29,3 @@ pub use plan::{Decision, DecisionKind, FleetPlan, MetricsState, has_model, plan}
 pub use snapshot::{FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, Settings};
 pub use status::status;
 pub use target::TargetName;
-
-use serde::Serialize;
-
-/// The rules by which a fleet is decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Bounds hold on every path, bad data changes nothing, and the order of the input does not matter.
-    #[default]
-    Steersman,
-    /// The Go operator's behaviour including its defects. Only recorded cases use it (ADR 0011).
-    Upstream,
-}

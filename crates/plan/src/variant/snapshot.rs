@@ -8,7 +8,6 @@ use serde::Serialize;
 use steersman_api::variant::v1alpha1::{VariantAutoscalingSpec, VariantAutoscalingStatus};
 use steersman_reconcile::{Lookup, NamespacedName};
 
-use super::Mode;
 use super::config::{Config, ConfigFinding};
 use super::saturation::engine_args::Container;
 use super::saturation::tokens::SchedulerQueue;
@@ -33,7 +32,6 @@ pub struct FleetSnapshot {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    pub mode: Mode,
     /// Stabilization window: a target is lowered only this long after its last change.
     pub settle: SignedDuration,
 }

@@ -12,9 +12,9 @@ use steersman_reconcile::{Lookup, Severity};
 use super::config::ConfigFinding;
 use super::conflict::Conflict;
 use super::decision_status::{fresh, is_same, is_stale};
+use super::names;
 use super::plan::{Decision, DecisionKind, MetricsState};
 use super::snapshot::{MetricsError, ObservedVariant};
-use super::{Mode, names};
 
 pub const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
 const STALE: &str = "MetricsStale";
@@ -30,7 +30,6 @@ pub fn status(
     variant: &ObservedVariant,
     decision: &Decision,
     applied: bool,
-    mode: Mode,
     now: Timestamp,
 ) -> VariantAutoscalingStatus {
     let stored = variant.status.clone().unwrap_or_default();
@@ -45,7 +44,7 @@ pub fn status(
         status.current_alloc = Some(CurrentAlloc { num_replicas: replicas });
     }
     if let Some(replicas) = decision.replicas {
-        status.desired_optimized_alloc = Some(desired(&status, decision, replicas, mode, now));
+        status.desired_optimized_alloc = Some(desired(&status, decision, replicas, now));
         status.actuation = Some(Actuation { applied });
     } else if decision.kind == DecisionKind::Suppressed || status.actuation.is_some() {
         status.actuation = Some(Actuation { applied: false });
@@ -65,7 +64,7 @@ pub fn status(
         None => fresh,
     });
     status.config_faults = faults(variant).take(MAX_STORED_FAULTS).map(ConfigFinding::fault).collect();
-    if (mode == Mode::Upstream || status != *stored)
+    if status != *stored
         && let Some(desired) = status.desired_optimized_alloc.as_mut().filter(|_| decision.replicas.is_some())
     {
         desired.last_run_time = Some(time(now));
@@ -84,21 +83,18 @@ pub fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// `lastUpdate.reason` belongs to the last change of the number; conditions report what holds it since. Upstream
-/// replaces the reason whenever its wording changes.
+/// `lastUpdate.reason` belongs to the last change of the number; conditions report what holds it since.
 fn desired(
     stored: &VariantAutoscalingStatus,
     decision: &Decision,
     replicas: i32,
-    mode: Mode,
     now: Timestamp,
 ) -> DesiredOptimizedAlloc {
     let mut desired = stored.desired_optimized_alloc.clone().unwrap_or_default();
     let before = desired.num_replicas;
     let update = desired.last_update.clone().unwrap_or_default();
-    let reworded = mode == Mode::Upstream && update.reason.as_deref() != Some(&decision.reason);
     let untold = update.reason.as_deref().unwrap_or_default().is_empty() || update.update_time.is_none();
-    if before != Some(replicas) || reworded || untold {
+    if before != Some(replicas) || untold {
         let changed = replicas.saturating_sub(before.unwrap_or_default());
         desired.last_update = Some(LastUpdate {
             update_time: Some(time(now)),

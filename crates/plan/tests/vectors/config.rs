@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use steersman_plan::variant::Mode;
 use steersman_plan::variant::config::thresholds::{SaturationEntry, Thresholds};
 use steersman_plan::variant::config::{Config, ConfigSources, duration, read};
 use steersman_plan::variant::names;
@@ -21,7 +20,7 @@ fn config_with_map(name: &str, data: &[(&str, &str)]) -> ConfigSources {
 }
 
 fn config(config_maps: &ConfigSources) -> Config {
-    read(config_maps, &Config::default(), Mode::Upstream).0
+    read(config_maps, &Config::default()).0
 }
 
 #[derive(Deserialize)]
@@ -153,7 +152,7 @@ fn newer_generation_settings_match_upstream() {
             scale_down_boundary: Some(config.scale_down_boundary),
             ..SaturationEntry::default()
         };
-        let thresholds = Thresholds::read(&entry, Mode::Upstream);
+        let thresholds = Thresholds::default().with(&entry);
         let validation_error = |thresholds: &Thresholds| thresholds.validate().err().unwrap_or_default();
         assert_eq!(validation_error(&thresholds), validate_error);
         assert_eq!(validation_error(&thresholds.filled()), validate_error_after_defaults);

@@ -26,7 +26,7 @@ use self::prometheus::{PrometheusConfig, PrometheusConfigError};
 pub use self::saturation::Saturation;
 use self::thresholds::Thresholds;
 use self::zero::{ScaleToZeroConfig, Spelling};
-use super::{Mode, names};
+use super::names;
 
 pub type ConfigData = BTreeMap<String, String>;
 
@@ -90,11 +90,11 @@ impl Config {
         self.local_zero.get(namespace).unwrap_or(&self.zero)
     }
 
-    /// The thresholds of a model. `None` only in upstream mode, if none are set.
-    pub fn thresholds(&self, namespace: &str, model: &str, mode: Mode) -> Option<Thresholds> {
+    /// The thresholds of a model.
+    pub fn thresholds(&self, namespace: &str, model: &str) -> Thresholds {
         let map = self.local_saturation.get(namespace).unwrap_or(&self.saturation);
         // Engine and limiter are chosen once for the whole fleet.
-        map.of(&self.saturation.common(), namespace, model, mode)
+        map.of(&self.saturation.common(), namespace, model)
     }
 }
 
@@ -105,7 +105,7 @@ pub fn main_keys() -> impl Iterator<Item = &'static str> {
 
 /// Total: the result is usable whatever the ConfigMaps hold. If a ConfigMap could not be read, the caller keeps `last`
 /// and does not call this.
-pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<ConfigFinding>) {
+pub fn read(seen: &ConfigSources, last: &Config) -> (Config, Vec<ConfigFinding>) {
     let mut findings = Vec::new();
     let empty = ConfigData::new();
     let own = |candidates: &[String]| found(seen, &seen.namespace, candidates);
@@ -143,12 +143,12 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
     let costs_map = own(&[names::COSTS.to_owned()]);
     let data = costs_map.as_ref().map_or(&empty, |(_, data)| *data);
-    let costs = costs::read(data, mode, &last.costs, &mut Notes { map: of(&costs_map), findings: &mut findings });
+    let costs = costs::read(data, &last.costs, &mut Notes { map: of(&costs_map), findings: &mut findings });
 
     let classes_map = own(&[names::CLASSES.to_owned()]);
     let data = classes_map.as_ref().map_or(&empty, |(_, data)| *data);
     let mut notes = Notes { map: of(&classes_map), findings: &mut findings };
-    let classes = classes::read(data, mode, &last.classes, &mut notes);
+    let classes = classes::read(data, &last.classes, &mut notes);
 
     let switch = seen.environment.get(names::ZERO_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let read_zero =
@@ -157,7 +157,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
             let (map, data) = map.map_or((None, &empty), |(map, data)| (Some(map), data));
             let camel = map.as_ref().is_some_and(|map| map.name == names::ZERO_CAMEL);
             let spelling = if camel { Spelling::Camel } else { Spelling::Snake };
-            zero::read(data, spelling, mode, &last, &mut Notes { map, findings })
+            zero::read(data, spelling, &last, &mut Notes { map, findings })
         };
     let zero_names = [names::ZERO_CAMEL.to_owned(), names::ZERO_SNAKE.to_owned()];
     let zero_map = own(&zero_names);
@@ -165,7 +165,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
     let saturation_names = names::saturation_maps(&seen.environment);
     let saturation_map = own(&saturation_names);
-    let saturation = saturation::read(saturation_map.clone(), None, mode, &last.saturation, &mut findings);
+    let saturation = saturation::read(saturation_map.clone(), None, &last.saturation, &mut findings);
     let fleet = saturation.common();
 
     let is_large = |map: &NamespacedName| seen.too_large.contains(&(map.namespace.clone(), map.name.clone()));
@@ -197,7 +197,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
                 Notes { map: Some(map.0), findings: &mut findings }.too_large();
                 last_saturation
             } else {
-                saturation::read(Some(map), Some(&fleet), mode, &last_saturation, &mut findings)
+                saturation::read(Some(map), Some(&fleet), &last_saturation, &mut findings)
             };
             local_saturation.extend((!own.entries.is_empty()).then(|| (namespace.clone(), own)));
         }

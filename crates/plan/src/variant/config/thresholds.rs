@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::variant::Mode;
-
 /// Name of the token engine.
 const TOKENS: &str = "saturation";
 
@@ -106,23 +104,6 @@ impl Thresholds {
     #[must_use]
     pub fn under(self, fleet: &Self) -> Self {
         Self { analyzer: fleet.analyzer, limiter: fleet.limiter, ..self }
-    }
-
-    /// Upstream reads missing fields as zero, and sets the token engine's defaults only after validation.
-    pub fn read(entry: &SaturationEntry, mode: Mode) -> Self {
-        match mode {
-            Mode::Steersman => Self::default().with(entry),
-            Mode::Upstream => Self {
-                kv_cache: 0.0,
-                queue_length: 0.0,
-                kv_spare: 0.0,
-                queue_spare: 0.0,
-                scale_up: 0.0,
-                scale_down: 0.0,
-                ..Self::default()
-            }
-            .with(entry),
-        }
     }
 
     /// Sets the token engine's thresholds if they are zero.

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_reconcile::{Lookup, NamespacedName};
 
-use super::hold::hold;
 use super::states::FOLLOW;
 use super::{Decision, DecisionKind, FleetPlan};
-use crate::variant::Mode;
 use crate::variant::conflict::Conflict;
 use crate::variant::decision_trace::DecidedBy;
 use crate::variant::factor::{Explanation, Factor, FactorCode, FactorSubject};
@@ -17,7 +15,7 @@ use crate::variant::limits::gpus::{GpuGrant, GpuRequest, limit};
 use crate::variant::snapshot::{FleetSnapshot, ObservedVariant};
 
 fn is_on(seen: &FleetSnapshot) -> bool {
-    seen.config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter)
+    seen.config.thresholds("", "").limiter
 }
 
 /// GPUs that are neither in use nor granted. Each model sees the same free GPUs, so `share` has to resolve competing
@@ -32,7 +30,7 @@ pub struct GpuHeadroom<'a> {
 impl<'a> GpuHeadroom<'a> {
     /// `None` if the limiter is off or the GPUs could not be counted.
     pub fn of(seen: &'a FleetSnapshot, conflicts: &BTreeMap<NamespacedName, Conflict>) -> Option<Self> {
-        let offered = seen.gpus.known().filter(|_| is_on(seen) && seen.settings.mode == Mode::Steersman)?;
+        let offered = seen.gpus.known().filter(|_| is_on(seen))?;
         let mut left = offered.clone();
         let mut own = BTreeMap::new();
         let mut counted = BTreeSet::new();
@@ -108,22 +106,18 @@ pub fn apply_gpu_limit(seen: &FleetSnapshot, plan: &mut FleetPlan) {
         let Some(decision) = plan.decisions.get(&variant.key).filter(takes_part) else { continue };
         let (Some(target), Some(replicas)) = (decision.replicas, variant.current()) else { continue };
         let mut one = wants(seen, variant, decision, replicas, target);
-        match (seen.settings.mode, decision.ignored_target) {
-            (Mode::Upstream, _) => {}
+        if decision.ignored_target {
             // A variant that does not take its granted replicas is served last.
-            (Mode::Steersman, true) => one.spare_kv = f64::INFINITY,
+            one.spare_kv = f64::INFINITY;
+        } else {
             // A granted number is kept even if metrics are missing now.
-            (Mode::Steersman, false) => {
-                one.held = granted(seen, variant, variant.previous().replicas);
-                one.only_held = decision.kind == DecisionKind::Held && seen.memory.decided.is_some();
-            }
+            one.held = granted(seen, variant, variant.previous().replicas);
+            one.only_held = decision.kind == DecisionKind::Held && seen.memory.decided.is_some();
         }
         places.push(variant);
         wanted.push(one);
     }
-    if seen.settings.mode == Mode::Steersman {
-        wanted.extend(unseen(seen, plan, &places));
-    }
+    wanted.extend(unseen(seen, plan, &places));
     let granted = match &seen.gpus {
         Lookup::Known(offered) => {
             let told = |(one, asked): (GpuGrant, &GpuRequest)| {
@@ -133,8 +127,7 @@ pub fn apply_gpu_limit(seen: &FleetSnapshot, plan: &mut FleetPlan) {
             };
             limit(&wanted, offered).into_iter().zip(&wanted).map(told).collect()
         }
-        // Without a count of GPUs nothing grows. Upstream scales as if there were no limit.
-        Lookup::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
+        // Without a count of GPUs nothing grows.
         Lookup::Unknown(why) => {
             let text = format!(
                 "cannot count the accelerators of the nodes: {why}; allow Steersman's service account to list nodes, or correct \
@@ -142,7 +135,7 @@ pub fn apply_gpu_limit(seen: &FleetSnapshot, plan: &mut FleetPlan) {
             );
             let told = Explanation::new(FactorCode::AcceleratorsNotCounted, text);
             let held = |(one, variant): (&GpuRequest, &&ObservedVariant)| {
-                let kept = hold(variant, seen.now).replicas;
+                let kept = variant.held(seen.now).replicas;
                 (one.target.min(kept), one.target > kept, told.clone())
             };
             wanted.iter().zip(&places).map(held).collect::<Vec<_>>()
@@ -150,13 +143,11 @@ pub fn apply_gpu_limit(seen: &FleetSnapshot, plan: &mut FleetPlan) {
     };
     for (variant, (target, limited, reason)) in places.into_iter().zip(granted) {
         let Some(decision) = plan.decisions.get_mut(&variant.key).filter(|_| limited) else { continue };
-        let target = if seen.settings.mode == Mode::Steersman { variant.bounds().clamp(target) } else { target };
+        let target = variant.bounds().clamp(target);
         decision.replicas = Some(target);
         decision.trace.granted = target;
-        if seen.settings.mode == Mode::Steersman {
-            decision.reason = format!("{}; limited by gpu-limiter: {reason}", decision.reason);
-            decision.unclamped_reason = None;
-        }
+        decision.reason = format!("{}; limited by gpu-limiter: {reason}", decision.reason);
+        decision.unclamped_reason = None;
         let text = format!("gpu-limiter: {reason}");
         decision.trace.limits.push(reason.reworded(text));
         decision.trace.decided_by = DecidedBy::Limits;
@@ -177,7 +168,7 @@ fn wants(
         target,
         held: 0,
         gpus: variant.gpus(),
-        used: (seen.settings.mode == Mode::Steersman).then(|| used_gpus(seen, variant)),
+        used: Some(used_gpus(seen, variant)),
         only_held: false,
         takes_none: !variant.uses_gpus(),
         spare_kv: decision.spare,

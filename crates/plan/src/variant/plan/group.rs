@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
 use super::gpu_limit::GpuHeadroom;
-use super::hold::{HeldTarget, hold};
 use super::recommendation::{Recommendation, ReplicaTarget, by_shares, by_tokens, in_transition};
 use super::replicas::{self, Guessed};
 use super::{Decision, DecisionKind, MetricsState};
-use crate::variant::Mode;
 use crate::variant::config::duration;
 use crate::variant::config::thresholds::Analyzer;
 use crate::variant::decision_trace::{DecidedBy, DecisionTrace};
 use crate::variant::factor::{Explanation, Factor, FactorCode, FactorSubject};
 use crate::variant::limits::enforce::{ScaleToZero, enforce};
+use crate::variant::limits::fallback::HeldTarget;
+use crate::variant::saturation::shares::{self, Spare};
 use crate::variant::saturation::tokens::capacity::Memory;
-use crate::variant::saturation::{VariantState, shares, tokens};
+use crate::variant::saturation::{VariantState, tokens};
 use crate::variant::snapshot::{
     FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics,
 };
@@ -50,9 +50,7 @@ impl<'a> Group<'a> {
         let pods =
             self.metrics.map_or(Err(&MetricsError::NotFound), |metrics| metrics.pods.as_ref()).map_err(Clone::clone)?;
         let mut pods: Vec<_> = pods.iter().filter_map(|pod| Some((self.owner(pod)?, pod))).collect();
-        if self.seen.settings.mode == Mode::Steersman {
-            pods.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
-        }
+        pods.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
         Ok(pods)
     }
 
@@ -78,7 +76,7 @@ impl<'a> Group<'a> {
         };
         let scale_to_zero = self.scale_to_zero(&metrics, memory);
         let held: BTreeMap<String, HeldTarget> =
-            self.variants.iter().map(|variant| (variant.key.name.clone(), hold(variant, self.seen.now))).collect();
+            self.variants.iter().map(|variant| (variant.key.name.clone(), variant.held(self.seen.now))).collect();
         let number =
             |name: &str| recommendation.as_ref().ok().and_then(|recommendation| recommendation.targets.get(name));
         let before =
@@ -123,7 +121,7 @@ impl<'a> Group<'a> {
     ) -> Decision {
         let bounds = variant.bounds();
         let mut trace = DecisionTrace { signal: unknown(metrics, self.model), ..DecisionTrace::default() };
-        let HeldTarget { mut replicas, mut reason, mut unclamped_reason } = kept;
+        let HeldTarget { mut replicas, mut reason, mut unclamped_reason, .. } = kept;
         trace.wanted = replicas;
         trace.decided_by = DecidedBy::Hold;
         match recommendation {
@@ -330,7 +328,7 @@ impl<'a> Group<'a> {
     /// Drops decisions below the number that would be held.
     fn lower_nothing(&self, recommendation: &mut Recommendation, why: Explanation) {
         for variant in self.variants {
-            let kept = hold(variant, self.seen.now).replicas;
+            let kept = variant.held(self.seen.now).replicas;
             if recommendation.targets.get(&variant.key.name).is_some_and(|number| number.target < kept) {
                 recommendation.targets.remove(&variant.key.name);
             }
@@ -345,7 +343,7 @@ impl<'a> Group<'a> {
         states: &[VariantState],
         memory: &mut Memory,
     ) -> Result<Recommendation, Explanation> {
-        let thresholds = self.seen.config.thresholds(self.namespace, self.model, Mode::Steersman).unwrap_or_default();
+        let thresholds = self.seen.config.thresholds(self.namespace, self.model);
         match thresholds.analyzer {
             Analyzer::Shares => {
                 let (picker, unknown) = match self.metrics.map(|metrics| &metrics.queue) {
@@ -353,9 +351,9 @@ impl<'a> Group<'a> {
                     Some(Lookup::Unknown(why)) => (None, Some(why)),
                     None => (None, None),
                 };
-                let mut replicas = replicas::by_share(pods, Mode::Steersman);
+                let mut replicas = replicas::by_share(pods);
                 replicas::share_out(&mut replicas, picker.unwrap_or_default());
-                let mut analysis = shares::analyze(&replicas, &thresholds, Mode::Steersman);
+                let mut analysis = shares::analyze(&replicas, &thresholds, Spare::OfAll);
                 // A starting variant has no metrics, but counts as in transition.
                 for state in states.iter().filter(|state| state.current > 0) {
                     analysis.pods.entry(state.variant.clone()).or_default();
@@ -381,7 +379,6 @@ impl<'a> Group<'a> {
                     namespace: self.namespace,
                     name: self.model,
                     now: self.seen.now,
-                    mode: Mode::Steersman,
                     thresholds: &thresholds,
                     queue,
                 };

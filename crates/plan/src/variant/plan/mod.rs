@@ -3,12 +3,10 @@
 
 mod gpu_limit;
 mod group;
-mod hold;
 mod recommendation;
 mod replicas;
 mod scale_to_zero;
 mod states;
-mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +19,13 @@ use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 use self::gpu_limit::GpuHeadroom;
 use self::group::Group;
 use self::states::FOLLOW;
-use super::Mode;
 use super::conflict::{Conflict, conflicts};
 use super::decision_trace::{DecidedBy, DecisionTrace};
 use super::events::is_suppressed;
 use super::factor::{Explanation, FactorCode};
+use super::limits::Bounds;
 use super::limits::enforce::DEFAULT_COST;
-use super::limits::{Bounds, fallback};
+use super::limits::fallback::{FallbackInput, HeldTarget, Previous, hold};
 use super::saturation::tokens::capacity::Memory;
 use super::snapshot::{FleetSnapshot, MetricsError, ObservedVariant};
 use super::target::is_decided_for;
@@ -99,9 +97,7 @@ pub fn plan(seen: &FleetSnapshot) -> FleetPlan {
         living.iter().copied().filter(|variant| spec_error(&variant.spec).is_none()).collect();
     let conflicts = conflicts(&able);
     let mut plan = FleetPlan { memory: seen.memory.clone(), ..FleetPlan::default() };
-    if seen.settings.mode == Mode::Steersman {
-        plan.memory.forget(seen.now);
-    }
+    plan.memory.forget(seen.now);
     let mut groups: BTreeMap<NamespacedName, Vec<&ObservedVariant>> = BTreeMap::new();
     // Models with a variant that is not decided on but may serve requests.
     let mut unseen: BTreeSet<NamespacedName> = BTreeSet::new();
@@ -142,15 +138,9 @@ pub fn plan(seen: &FleetSnapshot) -> FleetPlan {
     let mut looked_at: BTreeSet<String> = BTreeSet::new();
     for (model, mut variants) in groups {
         looked_at.extend(variants.iter().map(|variant| variant.memory_key()));
-        if seen.settings.mode == Mode::Steersman {
-            variants.sort_by(|a, b| a.key.cmp(&b.key));
-        }
+        variants.sort_by(|a, b| a.key.cmp(&b.key));
         let group = Group::of(seen, &model, &variants, unseen.contains(&model), free.as_ref());
-        let decided = match seen.settings.mode {
-            Mode::Steersman => group.decide(&mut plan.memory),
-            Mode::Upstream => upstream::decide(&group, &mut plan.memory),
-        };
-        for (variant, mut decision) in variants.iter().zip(decided) {
+        for (variant, mut decision) in variants.iter().zip(group.decide(&mut plan.memory)) {
             decision.conflict = conflicts.get(&variant.key).cloned();
             plan.decisions.insert(variant.key.clone(), decision);
         }
@@ -306,15 +296,27 @@ impl ObservedVariant {
         self.spec.accelerator.clone().or_else(label).or_else(stored).unwrap_or_default()
     }
 
+    /// The number that is kept while nothing can be decided.
+    pub fn held(&self, now: Timestamp) -> HeldTarget {
+        let input = FallbackInput {
+            bounds: self.bounds(),
+            current: self.current().unwrap_or_default(),
+            created: self.created,
+            previous: self.previous(),
+            others_run: false,
+        };
+        hold(&input, now)
+    }
+
     /// The stored decision, if it was made for this scale target.
-    pub fn previous(&self) -> fallback::Previous {
+    pub fn previous(&self) -> Previous {
         let status = self.status.as_ref().filter(|_| !self.starts_over());
         let stored = status.and_then(|status| status.desired_optimized_alloc.clone()).unwrap_or_default();
         let update = stored.last_update.unwrap_or_default();
         let decided = stored.num_replicas.is_some();
         let at = update.update_time.or(stored.last_run_time).map(|time| time.0);
         let reason = update.reason.unwrap_or_default();
-        fallback::Previous {
+        Previous {
             replicas: stored.num_replicas.unwrap_or_default(),
             unclamped_reason: update.unclamped_reason.or_else(|| legacy_texts::unclamped_reason(&reason)),
             reason,

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::variant::Mode;
 use crate::variant::factor::{Explanation, Factor, FactorCode, FactorSubject};
 use crate::variant::saturation::{VariantState, shares, tokens};
 use crate::variant::solve::{Need, Offer, Reason, cost_aware};
@@ -211,8 +210,8 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[VariantState]) -> Recomm
         },
     });
     let offers: Vec<Offer> = offers.collect();
-    let bounded = cost_aware(&offers, need, true, Mode::Steersman);
-    let free = cost_aware(&offers, need, false, Mode::Steersman);
+    let bounded = cost_aware(&offers, need, true);
+    let free = cost_aware(&offers, need, false);
     let number = |(offer, state): (&Offer, &VariantState)| {
         let solved = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
         let unconstrained = free.get(&offer.variant).copied().unwrap_or(solved);

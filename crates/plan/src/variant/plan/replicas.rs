@@ -1,7 +1,6 @@
 //! Converts observed pods into the input of the engines, and records capacities derived from engine arguments.
 
 use super::group::Group;
-use crate::variant::Mode;
 use crate::variant::factor::{Explanation, Factor, FactorCode, FactorSubject};
 use crate::variant::limits::enforce::DEFAULT_COST;
 use crate::variant::saturation::engine_args::EngineArgs;
@@ -9,14 +8,13 @@ use crate::variant::saturation::tokens::capacity::{Lengths, Memory, Origin, Reco
 use crate::variant::saturation::{shares, tokens};
 use crate::variant::snapshot::{ObservedVariant, PodMetrics};
 
-/// A missing value counts as zero. Only upstream mode gets here with one.
-pub fn by_share(pods: &[(&ObservedVariant, &PodMetrics)], mode: Mode) -> Vec<shares::Replica> {
-    let queue = |queue: f64| if mode == Mode::Upstream { queue.trunc() } else { queue };
+/// Expects pods with all values.
+pub fn by_share(pods: &[(&ObservedVariant, &PodMetrics)]) -> Vec<shares::Replica> {
     let replica = |(owner, pod): &(&ObservedVariant, &PodMetrics)| shares::Replica {
         pod: pod.name.to_string(),
         variant: owner.key.name.clone(),
         kv: pod.kv.unwrap_or_default(),
-        queue: queue(pod.queue.unwrap_or_default()),
+        queue: pod.queue.unwrap_or_default(),
         cost: owner.cost().unwrap_or(DEFAULT_COST),
     };
     pods.iter().map(replica).collect()
@@ -45,17 +43,13 @@ pub fn by_token(
     pods: &[(&ObservedVariant, &PodMetrics)],
     memory: &mut Memory,
 ) -> Result<(Vec<tokens::Replica>, Option<Guessed>), Explanation> {
-    let mode = group.seen.settings.mode;
     let usual = usual(group, pods, memory);
-    let unweighed = |pod: &PodMetrics| mode == Mode::Steersman && pod.queue > Some(0.0) && valid(pod.input).is_none();
+    let unweighed = |pod: &PodMetrics| pod.queue > Some(0.0) && valid(pod.input).is_none();
     let replica = |(owner, pod): &(&ObservedVariant, &PodMetrics)| {
         let key = Memory::key(group.namespace, group.model, &owner.key.name);
         let measured = || memory.records.get(&key).filter(|record| record.origin == Origin::Live);
         let known = pod.total_kv.filter(|total| *total > 0);
-        let known = match mode {
-            Mode::Upstream => Some(known.unwrap_or_default()),
-            Mode::Steersman => known.or_else(|| measured().map(|record| record.total_kv).filter(|total| *total > 0)),
-        };
+        let known = known.or_else(|| measured().map(|record| record.total_kv).filter(|total| *total > 0));
         let total_kv = known.ok_or_else(|| {
             let factor = Factor::about(FactorCode::PodCapacityUnknown, FactorSubject::Pod(pod.name.to_string()));
             Explanation::of(factor, format!("the KV cache size of pod {} is unknown", pod.name))

@@ -3,7 +3,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::group::Group;
-use crate::variant::Mode;
 use crate::variant::decision_status::is_unmoved_at;
 use crate::variant::limits::enforce::DEFAULT_COST;
 use crate::variant::saturation::VariantState;
@@ -16,11 +15,9 @@ pub const FOLLOW: SignedDuration = SignedDuration::from_mins(10);
 
 impl Group<'_> {
     pub fn states(&self) -> Vec<VariantState> {
-        let upstream = self.seen.settings.mode == Mode::Upstream;
         let state = |variant: &&ObservedVariant| {
             let target = variant.target.known().and_then(Option::as_ref);
-            let reported = target.and_then(|target| target.status_replicas).filter(|count| upstream && *count > 0);
-            let current = reported.or(variant.current()).unwrap_or_default();
+            let current = variant.current().unwrap_or_default();
             let previous = variant.previous();
             VariantState {
                 variant: variant.key.name.clone(),

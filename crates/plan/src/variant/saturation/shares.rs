@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::VariantState;
-use crate::variant::Mode;
 use crate::variant::config::thresholds::Thresholds;
 
 /// Prevents replicas from flapping when a projection misses a threshold by rounding.
@@ -42,7 +41,17 @@ pub struct Analysis {
     pub costs: BTreeMap<String, f64>,
 }
 
-pub fn analyze(replicas: &[Replica], thresholds: &Thresholds, mode: Mode) -> Analysis {
+/// The replicas whose load has to fit into one replica fewer before one is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spare {
+    /// The load of saturated replicas has to be carried too.
+    #[default]
+    OfAll,
+    /// The Go operator's rule: saturated replicas are left out.
+    OfUnsaturated,
+}
+
+pub fn analyze(replicas: &[Replica], thresholds: &Thresholds, spare: Spare) -> Analysis {
     let mut analysis = Analysis { replicas: replicas.len(), ..Analysis::default() };
     for replica in replicas {
         *analysis.pods.entry(replica.variant.clone()).or_default() += 1;
@@ -58,20 +67,12 @@ pub fn analyze(replicas: &[Replica], thresholds: &Thresholds, mode: Mode) -> Ana
         analysis.spare_kv = mean(free.iter().map(|replica| thresholds.kv_cache - replica.kv));
         analysis.spare_queue = mean(free.iter().map(|replica| thresholds.queue_length - replica.queue));
     }
-    analysis.missing = missing(&analysis, thresholds, mode);
-    analysis.one_can_go = match mode {
-        Mode::Upstream => {
-            let kv = thresholds.kv_cache - analysis.spare_kv;
-            let queue = thresholds.queue_length - analysis.spare_queue;
-            fits_without_one(free.len(), kv, queue, thresholds, 0.0)
-        }
-        // The load of saturated replicas has to be carried too.
-        Mode::Steersman => {
-            let kv = mean(replicas.iter().map(|replica| replica.kv));
-            let queue = mean(replicas.iter().map(|replica| replica.queue));
-            fits_without_one(replicas.len(), kv, queue, thresholds, MARGIN)
-        }
+    analysis.missing = missing(&analysis, thresholds);
+    let carried = match spare {
+        Spare::OfAll => replicas.iter().collect(),
+        Spare::OfUnsaturated => free,
     };
+    analysis.one_can_go = fits_without_one(&carried, thresholds);
     analysis
 }
 
@@ -81,7 +82,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-fn missing(analysis: &Analysis, thresholds: &Thresholds, mode: Mode) -> Option<String> {
+fn missing(analysis: &Analysis, thresholds: &Thresholds) -> Option<String> {
     let Analysis { spare_kv, spare_queue, .. } = analysis;
     let Thresholds { kv_spare, queue_spare, .. } = thresholds;
     match (spare_kv < kv_spare, spare_queue < queue_spare) {
@@ -91,22 +92,23 @@ fn missing(analysis: &Analysis, thresholds: &Thresholds, mode: Mode) -> Option<S
         (true, false) => Some(format!("KV spare Saturation low ({spare_kv:.3} < {kv_spare:.3})")),
         (false, true) => Some(format!("queue spare Saturation low ({spare_queue:.1} < {queue_spare:.1})")),
         // A trigger of 0 never fires, even if all replicas are saturated.
-        (false, false) if mode == Mode::Steersman && analysis.non_saturated == 0 => {
-            Some("every replica is saturated".to_owned())
-        }
+        (false, false) if analysis.non_saturated == 0 => Some("every replica is saturated".to_owned()),
         (false, false) => None,
     }
 }
 
-/// Whether one of `count` replicas with this average load can be removed.
+/// Whether one replica fewer can carry the load of these replicas.
 #[expect(clippy::cast_precision_loss, reason = "no fleet has so many pods")]
-fn fits_without_one(count: usize, kv: f64, queue: f64, thresholds: &Thresholds, margin: f64) -> bool {
+fn fits_without_one(replicas: &[&Replica], thresholds: &Thresholds) -> bool {
+    let count = replicas.len();
     if count < 2 {
         return false;
     }
     let more = count as f64 / (count - 1) as f64;
-    thresholds.kv_cache - kv * more >= thresholds.kv_spare + margin
-        && thresholds.queue_length - queue * more >= thresholds.queue_spare + margin
+    let kv = mean(replicas.iter().map(|replica| replica.kv)) * more;
+    let queue = mean(replicas.iter().map(|replica| replica.queue)) * more;
+    thresholds.kv_cache - kv >= thresholds.kv_spare + MARGIN
+        && thresholds.queue_length - queue >= thresholds.queue_spare + MARGIN
 }
 
 /// Replica targets by variant. A variant that is not here keeps its number.

@@ -6,7 +6,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Mode;
 use super::limits::Bounds;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -29,23 +28,21 @@ pub struct Need {
 }
 
 /// The cheapest targets. `bounded`: targets stay within the bounds.
-pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool, mode: Mode) -> BTreeMap<String, i32> {
+pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool) -> BTreeMap<String, i32> {
     let mut offers: Vec<Offer> = offers.to_vec();
-    if mode == Mode::Steersman {
-        // Ties are broken by name, so that the order of the input does not matter.
-        offers.sort_by(|a, b| a.variant.cmp(&b.variant));
-    }
+    // Ties are broken by name, so that the order of the input does not matter.
+    offers.sort_by(|a, b| a.variant.cmp(&b.variant));
     if !bounded {
         offers.iter_mut().for_each(|offer| offer.bounds = Bounds::default());
     }
     let current: BTreeMap<String, i32> = offers.iter().map(|offer| (offer.variant.clone(), offer.current)).collect();
-    let need = if mode == Mode::Steersman { beside_bounds(&mut offers, need) } else { need };
+    let need = beside_bounds(&mut offers, need);
     let begin: BTreeMap<String, i32> = offers.iter().map(|offer| (offer.variant.clone(), offer.current)).collect();
     let mut targets = begin.clone();
     if need.required > 0.0 {
         scale_up(&mut offers, need.required, &mut targets);
     } else if need.spare > 0.0 {
-        scale_down(&mut offers, need.spare, &mut targets, mode);
+        scale_down(&mut offers, need.spare, &mut targets);
     }
     // A change caused by bounds alone is not the solver's: bounds are applied and reported later.
     let told = |(variant, target): (String, i32)| {
@@ -87,19 +84,14 @@ fn scale_up(offers: &mut [Offer], required: f64, targets: &mut BTreeMap<String, 
 }
 
 /// Replicas that are still starting have no capacity: no variant shrinks because of them, and removing them frees
-/// nothing. Upstream protects only the cheapest variant; if that one does not run, the model loses its last replica.
-fn scale_down(offers: &mut [Offer], spare: f64, targets: &mut BTreeMap<String, i32>, mode: Mode) {
-    let cheapest = offers.iter().min_by(|a, b| a.cost.total_cmp(&b.cost)).map(|offer| offer.variant.clone());
-    match mode {
-        Mode::Upstream => offers.sort_by(|a, b| b.cost.total_cmp(&a.cost)),
-        Mode::Steersman => offers.sort_by(|a, b| b.cost.total_cmp(&a.cost).then(b.variant.cmp(&a.variant))),
-    }
-    let serves = |offer: &Offer| mode == Mode::Upstream || offer.ready > 0;
+/// nothing. The last serving replica of the model stays, even if its variant is not the cheapest.
+fn scale_down(offers: &mut [Offer], spare: f64, targets: &mut BTreeMap<String, i32>) {
+    offers.sort_by(|a, b| b.cost.total_cmp(&a.cost).then(b.variant.cmp(&a.variant)));
+    let serves = |offer: &Offer| offer.ready > 0;
     let mut remaining = spare;
     for offer in offers.iter().filter(|offer| offer.capacity > 0.0 && serves(offer)) {
         let stays = |other: &Offer| targets.get(&other.variant).is_some_and(|target| *target > 0) && serves(other);
-        let alone = !offers.iter().any(|other| other.variant != offer.variant && stays(other));
-        let last = alone && (mode == Mode::Steersman || cheapest.as_ref() == Some(&offer.variant));
+        let last = !offers.iter().any(|other| other.variant != offer.variant && stays(other));
         let floor = offer.bounds.min.max(i32::from(last));
         let removed = whole((remaining / offer.capacity).floor()).min(offer.current.saturating_sub(floor).max(0));
         remaining -= f64::from(removed) * offer.capacity;

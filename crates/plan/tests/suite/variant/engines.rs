@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use steersman_plan::variant::Mode;
 use steersman_plan::variant::config::thresholds::Thresholds;
 use steersman_plan::variant::limits::Bounds;
 use steersman_plan::variant::saturation::engine_args::{Container, EngineArgs};
-use steersman_plan::variant::saturation::shares::{self, Replica};
+use steersman_plan::variant::saturation::shares::{self, Replica, Spare};
 use steersman_plan::variant::saturation::tokens::capacity::{Memory, Origin, Record};
 use steersman_plan::variant::solve::{Need, Offer, cost_aware};
 
@@ -19,9 +18,9 @@ fn what_the_cheapest_variant_may_not_carry_goes_to_the_next() {
     let capped = Bounds { min: 0, max: Some(2) };
     let offers = [offer("cheap", 5.0, 10_000.0, 1, capped), offer("dear", 20.0, 10_000.0, 1, Bounds::default())];
     let need = Need { required: 25_000.0, spare: 0.0 };
-    let bounded = cost_aware(&offers, need, true, Mode::Steersman);
+    let bounded = cost_aware(&offers, need, true);
     assert_eq!(bounded, BTreeMap::from([("cheap".into(), 2), ("dear".into(), 3)]));
-    let free = cost_aware(&offers, need, false, Mode::Steersman);
+    let free = cost_aware(&offers, need, false);
     assert_eq!(free, BTreeMap::from([("cheap".into(), 4), ("dear".into(), 1)]));
 }
 
@@ -30,8 +29,7 @@ fn the_last_variant_that_runs_keeps_one_replica_whatever_it_costs() {
     let offers =
         [offer("cheap", 5.0, 10_000.0, 0, Bounds::default()), offer("dear", 20.0, 10_000.0, 3, Bounds::default())];
     let need = Need { required: 0.0, spare: 1e9 };
-    assert_eq!(cost_aware(&offers, need, true, Mode::Steersman)["dear"], 1);
-    assert_eq!(cost_aware(&offers, need, true, Mode::Upstream)["dear"], 0, "upstream ends the model here");
+    assert_eq!(cost_aware(&offers, need, true)["dear"], 1);
 }
 
 #[test]
@@ -39,17 +37,17 @@ fn replicas_that_do_not_serve_yet_keep_no_model_alive() {
     let starting = Offer { ready: 0, ..offer("cheap", 5.0, 10_000.0, 1, Bounds::default()) };
     let need = Need { required: 0.0, spare: 1e9 };
     let offers = [starting.clone(), offer("dear", 20.0, 10_000.0, 3, Bounds::default())];
-    let targets = cost_aware(&offers, need, true, Mode::Steersman);
+    let targets = cost_aware(&offers, need, true);
     assert_eq!(targets, BTreeMap::from([("cheap".into(), 1), ("dear".into(), 1)]));
     let offers = [Offer { ready: 1, ..starting }, offer("dear", 20.0, 10_000.0, 1, Bounds::default())];
-    let targets = cost_aware(&offers, need, true, Mode::Steersman);
+    let targets = cost_aware(&offers, need, true);
     assert_eq!(targets, BTreeMap::from([("cheap".into(), 1), ("dear".into(), 0)]), "once it serves");
 }
 
 #[test]
 fn of_two_variants_at_one_price_one_keeps_the_model_alive() {
     let offers = [offer("a", 5.0, 10_000.0, 1, Bounds::default()), offer("b", 5.0, 10_000.0, 1, Bounds::default())];
-    let targets = cost_aware(&offers, Need { required: 0.0, spare: 1e9 }, true, Mode::Steersman);
+    let targets = cost_aware(&offers, Need { required: 0.0, spare: 1e9 }, true);
     assert_eq!(targets, BTreeMap::from([("a".into(), 1), ("b".into(), 0)]));
 }
 
@@ -58,8 +56,11 @@ fn the_load_of_a_saturated_replica_counts_when_one_shall_go() {
     let pod = |pod: &str, kv: f64| Replica { pod: pod.into(), variant: "v".into(), kv, queue: 0.0, cost: 1.0 };
     let pods = [pod("a", 1.0), pod("b", 0.3), pod("c", 0.3)];
     let thresholds = Thresholds::default();
-    assert!(shares::analyze(&pods, &thresholds, Mode::Upstream).one_can_go, "two could become one: 0.6 is below 0.7");
-    assert!(!shares::analyze(&pods, &thresholds, Mode::Steersman).one_can_go, "1.6 does not fit into two");
+    assert!(
+        shares::analyze(&pods, &thresholds, Spare::OfUnsaturated).one_can_go,
+        "two could become one: 0.6 is below 0.7"
+    );
+    assert!(!shares::analyze(&pods, &thresholds, Spare::OfAll).one_can_go, "1.6 does not fit into two");
 }
 
 #[test]
@@ -67,12 +68,12 @@ fn what_bounds_take_away_is_not_to_spare_and_what_they_add_is_not_bought() {
     let capped = Bounds { min: 0, max: Some(3) };
     let offers = [offer("cheap", 5.0, 10_000.0, 5, capped), offer("dear", 20.0, 10_000.0, 5, Bounds::default())];
     let need = Need { required: 0.0, spare: 30_000.0 };
-    let targets = cost_aware(&offers, need, true, Mode::Steersman);
+    let targets = cost_aware(&offers, need, true);
     assert_eq!(targets, BTreeMap::from([("cheap".into(), 5), ("dear".into(), 4)]), "two of cheap go by their bound");
     let raised = Bounds { min: 4, max: None };
     let offers = [offer("cheap", 5.0, 10_000.0, 2, Bounds::default()), offer("dear", 20.0, 10_000.0, 2, raised)];
     let need = Need { required: 25_000.0, spare: 0.0 };
-    let targets = cost_aware(&offers, need, true, Mode::Steersman);
+    let targets = cost_aware(&offers, need, true);
     assert_eq!(targets, BTreeMap::from([("cheap".into(), 3), ("dear".into(), 2)]), "two of dear come by their bound");
 }
 
@@ -80,10 +81,9 @@ fn what_bounds_take_away_is_not_to_spare_and_what_they_add_is_not_bought() {
 fn a_replica_is_missing_where_all_are_saturated_whatever_the_triggers() {
     let pod = |kv: f64| Replica { pod: "a".into(), variant: "v".into(), kv, queue: 0.0, cost: 1.0 };
     let thresholds = Thresholds { kv_spare: 0.0, queue_spare: 0.0, ..Thresholds::default() };
-    let missing = |kv: f64, mode: Mode| shares::analyze(&[pod(kv)], &thresholds, mode).missing;
-    assert_eq!(missing(0.79, Mode::Steersman), None);
-    assert_eq!(missing(0.9, Mode::Steersman).as_deref(), Some("every replica is saturated"));
-    assert_eq!(missing(0.9, Mode::Upstream), None, "upstream never grows then");
+    let missing = |kv: f64| shares::analyze(&[pod(kv)], &thresholds, Spare::OfAll).missing;
+    assert_eq!(missing(0.79), None);
+    assert_eq!(missing(0.9).as_deref(), Some("every replica is saturated"));
 }
 
 #[test]

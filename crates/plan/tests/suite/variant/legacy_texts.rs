@@ -52,7 +52,7 @@ fn outcome(seen: &FleetSnapshot) -> Vec<(Option<i32>, String, Option<String>)> {
     let plan = plan(seen);
     let each = |variant: &ObservedVariant| {
         let decision = &plan.decisions[&variant.key];
-        let status = status(variant, decision, true, seen.settings.mode, seen.now);
+        let status = status(variant, decision, true, seen.now);
         let event = event(variant, decision, &status).map(|event| event.reason.to_owned());
         (decision.replicas, decision.reason.clone(), event)
     };

@@ -185,7 +185,7 @@ fn stored(seen: &FleetSnapshot) -> BTreeMap<NamespacedName, Arc<VariantAutoscali
     let plan = plan(seen);
     let told = |variant: &ObservedVariant| {
         let decision = plan.decisions.get(&variant.key)?;
-        let status = status(variant, decision, true, seen.settings.mode, seen.now);
+        let status = status(variant, decision, true, seen.now);
         Some((variant.key.clone(), Arc::new(status)))
     };
     seen.variants.iter().filter_map(told).collect()

@@ -10,7 +10,6 @@ use serde::Serialize;
 use self::capacity::{Memory, Origin, Record};
 use super::VariantState;
 use super::engine_args::EngineArgs;
-use crate::variant::Mode;
 use crate::variant::config::thresholds::Thresholds;
 
 /// Average size of a token in a request.
@@ -45,7 +44,6 @@ pub struct Model<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub now: Timestamp,
-    pub mode: Mode,
     pub thresholds: &'a Thresholds,
     pub queue: Option<SchedulerQueue>,
 }
@@ -92,16 +90,14 @@ pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[VariantState],
         let state = states.iter().find(|state| state.variant == replica.variant);
         history_key(model, replica, state.map_or(1, |state| state.gpus))
     };
-    if model.mode == Mode::Steersman {
-        replicas.sort_by(|a, b| a.pod.cmp(&b.pod));
-        // Observations are recorded before any capacity is computed, so that the order of the pods does not matter.
-        for replica in replicas.iter().filter(|replica| full(model, replica)) {
-            memory.observe(&history(replica), replica.tokens_in_use, model.now);
-        }
-        // A pod with a short queue is nearly full, so it does not refute anything.
-        for replica in replicas.iter().filter(|replica| replica.queue == 0) {
-            memory.refute(&history(replica), replica.tokens_in_use);
-        }
+    replicas.sort_by(|a, b| a.pod.cmp(&b.pod));
+    // Observations are recorded before any capacity is computed, so that the order of the pods does not matter.
+    for replica in replicas.iter().filter(|replica| full(model, replica)) {
+        memory.observe(&history(replica), replica.tokens_in_use, model.now);
+    }
+    // A pod with a short queue is nearly full, so it does not refute anything.
+    for replica in replicas.iter().filter(|replica| replica.queue == 0) {
+        memory.refute(&history(replica), replica.tokens_in_use);
     }
     let mut capacities: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     let mut demands: BTreeMap<&str, f64> = BTreeMap::new();
@@ -185,11 +181,8 @@ fn full(model: &Model<'_>, replica: &Replica) -> bool {
     queue && replica.tokens_in_use > 0 && replica.total_kv > 0
 }
 
-fn compute_bound(model: &Model<'_>, replica: &Replica, key: &str, memory_bound: i64, memory: &mut Memory) -> i64 {
+fn compute_bound(model: &Model<'_>, replica: &Replica, key: &str, memory_bound: i64, memory: &Memory) -> i64 {
     if full(model, replica) {
-        if model.mode == Mode::Upstream {
-            memory.observe(key, replica.tokens_in_use, model.now);
-        }
         return replica.tokens_in_use;
     }
     let from_args = |memory: &Memory| {
@@ -205,12 +198,8 @@ fn history_key(model: &Model<'_>, replica: &Replica, gpus: i32) -> String {
         output if output < 500.0 => "medium",
         _ => "long",
     };
-    let key = format!("{}|{}|{length}", model.name, replica.accelerator);
-    match model.mode {
-        Mode::Upstream => key,
-        // Another namespace may run the same model with other settings, and a replica with more GPUs has more capacity.
-        Mode::Steersman => format!("{}|{key}|{gpus}", model.namespace),
-    }
+    // Another namespace may run the same model with other settings, and a replica with more GPUs has more capacity.
+    format!("{}|{}|{}|{length}|{gpus}", model.namespace, model.name, replica.accelerator)
 }
 
 /// Tokens in flight if as many requests run as fit into one scheduler step.
@@ -251,8 +240,7 @@ fn stored(model: &Model<'_>, state: &VariantState, load: Load, memory: &Memory) 
     let key = Memory::key(model.namespace, model.name, &state.variant);
     let Some(record) = memory.records.get(&key) else { return 0 };
     // Another namespace may run the same model with other settings.
-    let within = if model.mode == Mode::Steersman { format!("{}|", model.namespace) } else { String::new() };
-    let like = memory.like(&key, &within, record);
+    let like = memory.like(&key, &format!("{}|", model.namespace), record).filter(|like| like.origin == Origin::Live);
     if record.origin == Origin::Live {
         return record.effective;
     }
@@ -260,17 +248,11 @@ fn stored(model: &Model<'_>, state: &VariantState, load: Load, memory: &Memory) 
     if from_args > 0 {
         let own =
             Some(record.total_kv).filter(|total| *total > 0).map(|total| scaled(total, model.thresholds.kv_cache));
-        let others = like.filter(|like| like.origin == Origin::Live).map(|like| like.effective);
+        let others = like.map(|like| like.effective);
         return own.into_iter().chain(others).fold(from_args, i64::min);
     }
-    match (model.mode, like) {
-        (Mode::Upstream, None) => record.effective,
-        (Mode::Upstream, Some(like)) if record.effective <= 0 => like.effective,
-        (Mode::Upstream, Some(_)) => record.effective,
-        // Tokens per scheduler step are far fewer than a replica holds; as a capacity they would add replicas without
-        // end.
-        (Mode::Steersman, like) => like.filter(|like| like.origin == Origin::Live).map_or(0, |like| like.effective),
-    }
+    // Tokens per scheduler step are far fewer than a replica holds; as a capacity they would add replicas without end.
+    like.map_or(0, |like| like.effective)
 }
 
 fn median(values: &[i64]) -> i64 {

@@ -14,12 +14,12 @@ fn two(own: &[(&str, &str)], team: &[(&str, &str)]) -> ConfigSources {
 }
 
 fn told(seen: &ConfigSources, last: &Config) -> (Config, Vec<String>) {
-    let (config, findings) = read(seen, last, Mode::Steersman);
+    let (config, findings) = read(seen, last);
     (config, findings.iter().map(|finding| format!("{} {finding}", finding.reason)).collect())
 }
 
 fn team(config: &Config) -> Thresholds {
-    config.thresholds("team", "m", Mode::Steersman).unwrap()
+    config.thresholds("team", "m")
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_namespaces_thresholds_are_judged_by_the_engine_that_will_read_them() {
         assert!(told[1].starts_with(&place("mine")), "{told:?}");
         assert_eq!((team(&config).scale_up, team(&config).scale_down), (0.85, 0.70), "{entry}");
         let seen = two(&[], &[("default", entry)]);
-        assert_eq!(read(&seen, &Config::default(), Mode::Steersman).1, [], "nobody reads it");
+        assert_eq!(read(&seen, &Config::default()).1, [], "nobody reads it");
     }
 }
 
@@ -69,16 +69,16 @@ fn a_choice_that_is_made_for_the_whole_fleet_is_told_where_it_is_made_elsewhere(
         findings.len() == 1 && findings[0].contains("key mine: analyzerName applies to the whole fleet"),
         "{findings:?}"
     );
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().analyzer, Analyzer::Tokens);
+    assert_eq!(config.thresholds("ns", "m").analyzer, Analyzer::Tokens);
 }
 
 #[test]
 fn an_entry_for_a_model_is_judged_as_it_lies_over_the_common_one() {
     let short = "model_id: m\nqueueLengthThreshold: 2";
     let config = config(&[(SYSTEM, SATURATION, &[("default", "queueSpareTrigger: 1"), ("mine", short)])]);
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().queue_length, 2.0);
+    assert_eq!(config.thresholds("ns", "m").queue_length, 2.0);
     let (config, findings) = told(&seen(&[(SYSTEM, SATURATION, &[("mine", short)])]), &Config::default());
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()));
+    assert_eq!(config.thresholds("ns", "m"), Thresholds::default());
     assert!(
         findings[0].contains("key mine: queueLengthThreshold (2.0) is below queueSpareTrigger (3.0)"),
         "{findings:?}"
@@ -107,7 +107,7 @@ fn an_entry_for_a_model_that_turns_bad_is_what_it_last_was() {
         let (common, mine) = (format!("kvSpareTrigger: {spare}"), format!("model_id: m\nkvCacheThreshold: {share}"));
         seen(&[(SYSTEM, SATURATION, &[("default", &common), ("mine", &mine)])])
     };
-    let kv = |config: &Config| config.thresholds("ns", "m", Mode::Steersman).unwrap().kv_cache;
+    let kv = |config: &Config| config.thresholds("ns", "m").kv_cache;
     let (last, findings) = told(&with("0.3", "0.5"), &Config::default());
     assert_eq!((findings.len(), kv(&last)), (0, 0.5));
     let (now, findings) = told(&with("0.3", "0.2"), &last);
@@ -135,8 +135,8 @@ fn entries_that_are_good_one_by_one_and_not_together_are_named_and_the_common_on
          entry default applies to the model."
     );
     assert_eq!(findings, [expected]);
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()));
-    let other = config.thresholds("other", "m", Mode::Steersman).unwrap();
+    assert_eq!(config.thresholds("ns", "m"), Thresholds::default());
+    let other = config.thresholds("other", "m");
     assert_eq!((other.kv_spare, other.queue_length), (0.5, 7.0), "elsewhere they hold");
     let mended = &[("all", wide), ("here", "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.6")];
     assert_eq!(told(&two(mended, &[]), &config).1, [""; 0]);
@@ -197,7 +197,7 @@ proptest! {
         let (last, _) = told(&maps(&entries[4..]), &Config::default());
         let (now, _) = told(&maps(&entries[..4]), &last);
         for (namespace, model) in [("team", "m"), ("team", "n"), ("ns", "m"), ("ns", "n")] {
-            let thresholds = now.thresholds(namespace, model, Mode::Steersman).unwrap();
+            let thresholds = now.thresholds(namespace, model);
             prop_assert_eq!(thresholds.validate(), Ok(()), "{}/{}", namespace, model);
             prop_assert_eq!(thresholds.always_saturated(), None, "{}/{}", namespace, model);
             prop_assert_eq!(thresholds.analyzer, now.saturation.common().analyzer);
@@ -215,7 +215,7 @@ proptest! {
         let all = config.saturation.entries.values();
         let fleet = config.saturation.common();
         let merged = all.fold(fleet.clone(), |below, entry| below.with(entry)).under(&fleet).filled();
-        let given = config.thresholds("ns", "m", Mode::Steersman).unwrap();
+        let given = config.thresholds("ns", "m");
         prop_assert!(clash || given == merged, "{findings:?}\n{given:?}\n{merged:?}");
     }
 }
