@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
+use steersman_plan::variant::analyze::engine_args::Container;
 use steersman_plan::variant::config::Config;
 use steersman_plan::variant::config::thresholds::SaturationEntry;
-use steersman_plan::variant::saturation::engine_args::Container;
-use steersman_plan::variant::saturation::tokens::capacity::Memory;
+use steersman_plan::variant::memory::Memory;
 use steersman_plan::variant::{
     FleetPlan, FleetSnapshot, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, Settings, TargetName, plan,
     status,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use steersman_plan::variant::analyze::saturation_percentage::{self, PodSaturation, Spare};
 use steersman_plan::variant::config::thresholds::Thresholds;
-use steersman_plan::variant::saturation::VariantState;
-use steersman_plan::variant::saturation::shares::{self, Replica, Spare};
-use steersman_plan::variant::solve::{Need, Offer, Reason, cost_aware};
+use steersman_plan::variant::optimize::cost_aware::{Need, Offer, Reason, cost_aware};
+use steersman_plan::variant::progress::VariantState;
 
 use crate::file::{load_vectors, nearly_equal};
 
@@ -61,8 +61,9 @@ fn share_engine_matches_upstream() {
     let thresholds = Thresholds::default();
     for ShareCase { name, replicas, states, expected } in file.cases {
         let pods = replicas.unwrap_or_default().into_iter();
-        let pods = pods.map(|PodMetrics { pod, variant, kv, queue, cost }| Replica { pod, variant, kv, queue, cost });
-        let pods: Vec<Replica> = pods.collect();
+        let pods =
+            pods.map(|PodMetrics { pod, variant, kv, queue, cost }| PodSaturation { pod, variant, kv, queue, cost });
+        let pods: Vec<PodSaturation> = pods.collect();
         let states = states.into_iter().map(|WorkloadState { variant, current, desired, pending }| VariantState {
             variant,
             current,
@@ -71,17 +72,21 @@ fn share_engine_matches_upstream() {
             ..VariantState::default()
         });
         let states: Vec<VariantState> = states.collect();
-        let analysis = shares::analyze(&pods, &thresholds, Spare::OfUnsaturated);
+        let analysis = saturation_percentage::analyze(&pods, &thresholds, Spare::OfUnsaturated);
         assert!(nearly_equal(analysis.spare_kv, expected.avg_spare_kv), "{name}: {analysis:?}");
         assert!(nearly_equal(analysis.spare_queue, expected.avg_spare_queue), "{name}: {analysis:?}");
         assert_eq!(analysis.non_saturated, expected.non_saturated, "{name}");
         assert_eq!(analysis.replicas, expected.total_replicas, "{name}");
-        assert_eq!(analysis.one_can_go, expected.scale_down_safe, "{name}");
+        assert_eq!(analysis.has_spare_replica, expected.scale_down_safe, "{name}");
         assert_eq!(analysis.missing.is_some(), expected.should_scale_up, "{name}");
         assert_eq!(analysis.missing.clone().unwrap_or_default(), expected.scale_up_reason, "{name}");
         for spare in [Spare::OfUnsaturated, Spare::OfAll] {
-            let analysis = shares::analyze(&pods, &thresholds, spare);
-            assert_eq!(shares::targets(&analysis, &states, true).replicas, expected.targets, "{name}: {spare:?}");
+            let analysis = saturation_percentage::analyze(&pods, &thresholds, spare);
+            assert_eq!(
+                saturation_percentage::targets(&analysis, &states, true).replicas,
+                expected.targets,
+                "{name}: {spare:?}"
+            );
         }
     }
 }

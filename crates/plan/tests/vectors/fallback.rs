@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
-use steersman_plan::variant::limits::Bounds;
-use steersman_plan::variant::limits::fallback::{FallbackInput, HeldTarget, Path, Previous, fall_back};
+use steersman_plan::variant::bounds::Bounds;
+use steersman_plan::variant::fallback::{FallbackInput, HeldTarget, Path, Previous, fall_back};
 
 use crate::file::{Difference, assert_known_differences, load_vectors};
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use steersman_plan::variant::config::thresholds::Thresholds;
-use steersman_plan::variant::saturation::VariantState;
-use steersman_plan::variant::saturation::engine_args::{Container, EngineArgs};
-use steersman_plan::variant::saturation::tokens::capacity::{Memory, Origin, Record};
-use steersman_plan::variant::saturation::tokens::{
-    Analysis, Model, Replica, SchedulerQueue, VariantCapacity, analyze, derived,
+use steersman_plan::variant::SchedulerQueue;
+use steersman_plan::variant::analyze::engine_args::{Container, EngineArgs};
+use steersman_plan::variant::analyze::saturation_tokens::{
+    PodTokens, TokenAnalysis, TokenContext, VariantCapacity, analyze, derived,
 };
+use steersman_plan::variant::config::thresholds::Thresholds;
+use steersman_plan::variant::memory::{CapacityOrigin, CapacityRecord, Memory};
+use steersman_plan::variant::progress::VariantState;
 
 use crate::file::{Difference, assert_known_differences, load_vectors, nearly_equal};
 
@@ -80,7 +81,7 @@ struct Queue {
 struct StoredCapacity {
     variant: String,
     acc: String,
-    from: Origin,
+    from: CapacityOrigin,
     #[serde(rename = "GPU")]
     gpu: i32,
     total_kv: i64,
@@ -166,7 +167,7 @@ const KNOWN_DIFFERENCES: [(&str, &str); 1] =
 
 fn memory_from(capacities: Vec<StoredCapacity>) -> Memory {
     let records = capacities.into_iter().map(|source| {
-        let record = Record {
+        let record = CapacityRecord {
             model: "m".into(),
             accelerator: source.acc,
             gpus: source.gpu,
@@ -182,7 +183,7 @@ fn memory_from(capacities: Vec<StoredCapacity>) -> Memory {
 }
 
 /// The quantities that differ from the recorded ones.
-fn differing_quantities(analysis: &Analysis, expected: &Expected) -> Vec<String> {
+fn differing_quantities(analysis: &TokenAnalysis, expected: &Expected) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |place: &str, quantity: &str, value: f64, expected_value: f64| {
         if !nearly_equal(value, expected_value) {
@@ -222,7 +223,7 @@ fn token_engine_matches_upstream() {
     for TokenCase { name, steps, store } in file.cases {
         let mut memory = memory_from(store.unwrap_or_default());
         for Step { input, expected } in steps {
-            let pods = input.reps.unwrap_or_default().into_iter().map(|source| Replica {
+            let pods = input.reps.unwrap_or_default().into_iter().map(|source| PodTokens {
                 pod: source.pod,
                 variant: source.variant,
                 accelerator: source.acc,
@@ -234,16 +235,21 @@ fn token_engine_matches_upstream() {
                 output: source.avg_out,
                 hit_rate: source.hit_rate,
             });
-            let pods: Vec<Replica> = pods.collect();
+            let pods: Vec<PodTokens> = pods.collect();
             let states = input.states.into_iter().map(|WorkloadState { variant, current, pending, gpu }| {
                 VariantState { variant, current, pending, gpus: gpu, ..VariantState::default() }
             });
             let states: Vec<VariantState> = states.collect();
             let queue =
                 input.queue.map(|queue| SchedulerQueue { requests: queue.queue_size, bytes: queue.queue_bytes });
-            let model =
-                Model { namespace: "ns", name: "m", now: Timestamp::UNIX_EPOCH, thresholds: &thresholds, queue };
-            let analysis = analyze(&model, &pods, &states, &mut memory);
+            let context = TokenContext {
+                namespace: "ns",
+                model: "m",
+                now: Timestamp::UNIX_EPOCH,
+                thresholds: &thresholds,
+                queue,
+            };
+            let analysis = analyze(&context, &pods, &states, &mut memory);
             let averages = memory.history.keys().map(|key| (key.clone(), memory.average(key)));
             // Namespace and GPUs per replica are part of our keys only.
             let expected_averages =

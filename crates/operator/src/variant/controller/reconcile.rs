@@ -11,11 +11,9 @@ use kube::Resource;
 use kube::core::GroupVersionKind;
 use steersman_api::Family as Api;
 use steersman_api::variant::v1alpha1::{ConfigFault, VariantAutoscalingStatus};
-use steersman_plan::variant::config::{Config, ConfigSources, read};
-use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{
-    ConfigFinding, Decision, FleetPlan, ObservedVariant, Settings, event, faults, plan, status,
-};
+use steersman_plan::variant::config::{Config, ConfigSources, first_per_map, is_stored, read};
+use steersman_plan::variant::memory::Memory;
+use steersman_plan::variant::{ConfigFinding, Decision, FleetPlan, ObservedVariant, Settings, event, plan, status};
 use steersman_reconcile::{DecodeError, Event, EventType, Finding, NamespacedName, Severity};
 use steersman_runtime::apply::{Owner, StatusWrite, Stored, write_status};
 use steersman_runtime::controller::{InvalidObjects, serialize_status};
@@ -165,7 +163,7 @@ impl FleetController {
                     return (sources, findings.clone());
                 }
                 let (config, findings) = cpu_bound::run(|| read(&sources, &state.config));
-                let findings = faults::first_per_map(findings);
+                let findings = first_per_map(findings);
                 if config.sources != state.config.sources {
                     tracing::info!(config_maps = config.sources.join(", "), "settings are read from these ConfigMaps");
                 }
@@ -215,9 +213,8 @@ impl FleetController {
             let fault = finding.fault();
             let before = state.findings.as_ref().and_then(|before| before.get(&fault));
             let is_new = !before.is_some_and(|before| before.contains(&finding.finding));
-            let is_stored = |variant: &ObservedVariant| {
-                variant.status.as_deref().is_some_and(|status| faults::is_stored(status, &fault))
-            };
+            let is_stored =
+                |variant: &ObservedVariant| variant.status.as_deref().is_some_and(|status| is_stored(status, &fault));
             let is_reported = state.findings.is_none() && observed.snapshot.variants.iter().any(is_stored);
             now.entry(fault).or_default().push(finding.finding.clone());
             if !is_new {

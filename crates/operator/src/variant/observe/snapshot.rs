@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 use steersman_plan::variant::config::{Config, ConfigSources, concerns};
-use steersman_plan::variant::saturation::tokens::capacity::Memory;
+use steersman_plan::variant::memory::Memory;
 use steersman_plan::variant::{
     ConfigFinding, FleetSnapshot, MetricsError, ModelMetrics, ObservedVariant, Settings, has_model,
 };

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus};
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_plan::variant::SchedulerQueue;
 use steersman_plan::variant::{MetricsError, ModelMetrics};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_sim::expose;

@@ -61,9 +61,9 @@ pub struct Thresholds {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Analyzer {
-    /// Compares shares of KV cache and queue, and changes one replica at a time.
+    /// Compares the used shares of KV cache and queue, and changes one replica at a time.
     #[default]
-    Shares,
+    Percentage,
     /// Compares tokens in use with the token capacity.
     Tokens,
 }
@@ -78,7 +78,7 @@ impl Default for Thresholds {
             queue_spare: 3.0,
             scale_up: 0.85,
             scale_down: 0.70,
-            analyzer: Analyzer::Shares,
+            analyzer: Analyzer::Percentage,
             limiter: false,
         }
     }
@@ -138,7 +138,7 @@ impl Thresholds {
         if kv_cache < kv_spare {
             return Err(format!("kvCacheThreshold ({kv_cache:.2}) should be >= kvSpareTrigger ({kv_spare:.2})"));
         }
-        if self.analyzer == Analyzer::Shares {
+        if self.analyzer == Analyzer::Percentage {
             return Ok(());
         }
         if !boundary(scale_up) {
@@ -165,7 +165,7 @@ impl Thresholds {
                  raise it to 1 or more",
                 self.queue_length
             )),
-            _ if self.analyzer == Analyzer::Shares && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
+            _ if self.analyzer == Analyzer::Percentage && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
                 Some(format!(
                     "kvCacheThreshold ({:.3}) is less than {LEAST_ROOM} above kvSpareTrigger ({:.3}), so an idle replica \
                      may have too little spare KV cache, and replicas would be added without end: raise the first or lower \
@@ -188,7 +188,7 @@ fn at_least_zero(value: f64) -> bool {
 }
 
 fn analyzer(name: &str) -> Analyzer {
-    if name == TOKENS { Analyzer::Tokens } else { Analyzer::Shares }
+    if name == TOKENS { Analyzer::Tokens } else { Analyzer::Percentage }
 }
 
 /// Upstream treats any other name as none.

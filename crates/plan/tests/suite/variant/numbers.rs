@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steersman_api::variant::v1alpha1::MAX_MODEL_ID_LENGTH;
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_plan::variant::SchedulerQueue;
 use steersman_plan::variant::{
     DecidedBy, DecisionKind, Explanation, Factor, FactorCode, FactorSubject, FleetSnapshot, MetricsError, MetricsState,
     ModelMetrics, ObservedTarget, ObservedVariant, TargetName, event, plan,

@@ -1,9 +1,9 @@
 //! To zero, and not further than allowed.
 
 use jiff::SignedDuration;
+use steersman_plan::variant::SchedulerQueue;
+use steersman_plan::variant::analyze::engine_args::Container;
 use steersman_plan::variant::config::zero::Level;
-use steersman_plan::variant::saturation::engine_args::Container;
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{DecisionKind, FleetSnapshot, MetricsError, MetricsState};
 use steersman_reconcile::Lookup;
 

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use steersman_plan::variant::bounds::Bounds;
 use steersman_plan::variant::config::{Config, main_keys, read};
-use steersman_plan::variant::limits::Bounds;
-use steersman_plan::variant::limits::fallback::{FallbackInput, Path, Previous, fall_back};
-use steersman_plan::variant::limits::gpus::{GpuRequest, limit};
+use steersman_plan::variant::fallback::{FallbackInput, Path, Previous, fall_back};
+use steersman_plan::variant::gpu_limit::{GpuRequest, limit};
 use steersman_plan::variant::{MetricsError, names};
 use steersman_reconcile::{EventType, Lookup};
 

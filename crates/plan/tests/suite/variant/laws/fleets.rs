@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
+use steersman_plan::variant::SchedulerQueue;
 use steersman_plan::variant::config::thresholds::SaturationEntry;
 use steersman_plan::variant::config::zero::{Level, ScaleToZeroConfig};
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics};
 use steersman_reconcile::{Lookup, NamespacedName};
 

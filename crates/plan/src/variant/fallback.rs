@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Bounds;
+use super::bounds::Bounds;
 
 const NOTHING_RUNS: &str = "First run: no replica is running, waiting for requests";
 

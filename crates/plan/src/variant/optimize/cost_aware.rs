@@ -6,7 +6,15 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::limits::Bounds;
+use crate::variant::analyze::saturation_tokens::TokenAnalysis;
+use crate::variant::analyze::{Recommendation, ReplicaTarget, add_given_up};
+use crate::variant::bounds::Bounds;
+use crate::variant::progress::VariantState;
+use crate::variant::trace::{Explanation, FactorCode};
+
+/// Limit of growth in one reconcile: a variant at most doubles or gets this many more, so that a single wrong value
+/// cannot request a thousand replicas.
+const MAX_ADDED_REPLICAS: i32 = 4;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Offer {
@@ -36,7 +44,7 @@ pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool) -> BTreeMap<Strin
         offers.iter_mut().for_each(|offer| offer.bounds = Bounds::default());
     }
     let current: BTreeMap<String, i32> = offers.iter().map(|offer| (offer.variant.clone(), offer.current)).collect();
-    let need = beside_bounds(&mut offers, need);
+    let need = apply_bounds(&mut offers, need);
     let begin: BTreeMap<String, i32> = offers.iter().map(|offer| (offer.variant.clone(), offer.current)).collect();
     let mut targets = begin.clone();
     if need.required > 0.0 {
@@ -45,17 +53,17 @@ pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool) -> BTreeMap<Strin
         scale_down(&mut offers, need.spare, &mut targets);
     }
     // A change caused by bounds alone is not the solver's: bounds are applied and reported later.
-    let told = |(variant, target): (String, i32)| {
+    let solution = |(variant, target): (String, i32)| {
         let solved = begin.get(&variant) != Some(&target);
         let target = if solved { target } else { current.get(&variant).copied().unwrap_or(target) };
         (variant, target)
     };
-    targets.into_iter().map(told).collect()
+    targets.into_iter().map(solution).collect()
 }
 
 /// Applies the bounds first and returns the remaining need: replicas added by bounds reduce what is required, replicas
 /// removed by bounds reduce what is spare. Added replicas are not ready, so no other variant shrinks because of them.
-fn beside_bounds(offers: &mut [Offer], mut need: Need) -> Need {
+fn apply_bounds(offers: &mut [Offer], mut need: Need) -> Need {
     let lacks = need.required > 0.0;
     for offer in offers {
         let kept = offer.bounds.clamp(offer.current);
@@ -103,6 +111,57 @@ fn scale_down(offers: &mut [Offer], spare: f64, targets: &mut BTreeMap<String, i
 #[expect(clippy::cast_possible_truncation, reason = "bounded before")]
 fn whole(replicas: f64) -> i32 {
     replicas.clamp(0.0, 1_000_000.0) as i32
+}
+
+/// Distributes the capacity that the token engine found missing or spare.
+pub fn recommend(analysis: &TokenAnalysis, states: &[VariantState]) -> Recommendation {
+    let need = Need { required: analysis.required, spare: analysis.spare };
+    let offers = analysis.variants.iter().zip(states).map(|(variant, state)| Offer {
+        variant: variant.variant.clone(),
+        cost: variant.cost,
+        capacity: variant.capacity,
+        current: state.current,
+        ready: state.ready(),
+        // A variant whose replicas do not become ready or do not appear gets no more.
+        bounds: if state.stuck || state.ignored_target.is_some() {
+            state.limits().at_most(state.current)
+        } else {
+            state.limits()
+        },
+    });
+    let offers: Vec<Offer> = offers.collect();
+    let bounded = cost_aware(&offers, need, true);
+    let free = cost_aware(&offers, need, false);
+    let number = |(offer, state): (&Offer, &VariantState)| {
+        let solved = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
+        let unconstrained = free.get(&offer.variant).copied().unwrap_or(solved);
+        let most = offer.current.saturating_mul(2).max(offer.current.saturating_add(MAX_ADDED_REPLICAS));
+        let slowed = solved.min(most);
+        let (target, unconstrained, obstacle) = match state.ignored_target.filter(|_| analysis.short) {
+            Some(requested) => {
+                let (target, obstacle) = state.repeated_request(requested);
+                (target, unconstrained.max(requested), obstacle)
+            }
+            None if slowed < solved => {
+                let text = format!("growth per reconcile: at most {most} replicas");
+                (slowed, unconstrained, Some(Explanation::new(FactorCode::GrowthPerReconcile, text)))
+            }
+            None => (slowed, unconstrained, state.obstacle(unconstrained.min(most)).filter(|_| unconstrained > slowed)),
+        };
+        let reason = Reason::of(offer.current, target, need).to_string();
+        (offer.variant.clone(), ReplicaTarget { target, unconstrained, reason, obstacle })
+    };
+    let text = format!("demand of {:.0} tokens, capacity of {:.0} tokens", analysis.demand, analysis.supply);
+    let mut signal = Explanation::new(FactorCode::TokenDemand, text);
+    add_given_up(&mut signal, states);
+    Recommendation {
+        signal,
+        need: format!("required {:.0} tokens, spare {:.0} tokens", need.required, need.spare),
+        targets: offers.iter().zip(states).map(number).collect(),
+        spare: 1.0 - analysis.utilization,
+        transition: None,
+        scale_down_block: None,
+    }
 }
 
 /// Why a variant gets its number, in the Go operator's wording.
