@@ -113,4 +113,10 @@ pub struct PodMetrics {
     pub input: Option<f64>,
     pub output: Option<f64>,
     pub hit_rate: Option<f64>,
+    /// Requests in progress.
+    pub running: Option<f64>,
+    pub completed_per_second: Option<f64>,
+    /// Averages per request and per token. `None` if there was no request.
+    pub ttft_seconds: Option<f64>,
+    pub itl_seconds: Option<f64>,
 }

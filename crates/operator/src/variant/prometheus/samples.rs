@@ -27,9 +27,16 @@ pub enum PodMetric {
     Input,
     Output,
     Hits,
+    Running,
+    /// Completed requests per second.
+    Completed,
+    /// Seconds to the first token.
+    Ttft,
+    /// Seconds between tokens.
+    Itl,
 }
 
-const POD_METRIC_COUNT: usize = PodMetric::Hits as usize + 1;
+const POD_METRIC_COUNT: usize = PodMetric::Itl as usize + 1;
 
 /// A value of a pod. Pod and model are indices of 32 bits, because there are many values.
 pub struct PodValue {
@@ -184,6 +191,10 @@ impl PodValues {
                 input: get(values, PodMetric::Input),
                 output: get(values, PodMetric::Output),
                 hit_rate: get(values, PodMetric::Hits).map(|rate| rate.min(1.0)),
+                running: get(values, PodMetric::Running),
+                completed_per_second: get(values, PodMetric::Completed),
+                ttft_seconds: get(values, PodMetric::Ttft),
+                itl_seconds: get(values, PodMetric::Itl),
             };
             let age = age(values);
             models.entry(model).or_default().push(if age > MAX_SAMPLE_AGE { Err(age) } else { Ok(metrics()) });
