@@ -38,6 +38,9 @@ pub const ITL: [Ratio; 4] = [
     ("sglang:inter_token_latency_seconds_sum", "sglang:inter_token_latency_seconds_count"),
     ("sglang:time_per_output_token_seconds_sum", "sglang:time_per_output_token_seconds_count"),
 ];
+/// Time that requests ran, without their time in the queue.
+pub const SERVICE_TIME: [Ratio; 1] =
+    [("vllm:request_inference_time_seconds_sum", "vllm:request_inference_time_seconds_count")];
 const REQUESTS: [&str; 2] = ["vllm:request_success_total", "sglang:num_requests_total"];
 /// Histograms that a server exports from its start. It may export [`REQUESTS`] only after its first request.
 const REQUEST_HISTOGRAMS: [&str; 2] = ["vllm:request_prompt_tokens_count", "sglang:prompt_tokens_histogram_count"];
@@ -77,6 +80,12 @@ pub fn peak(metrics: &[&str], within: &NamespaceSelector) -> String {
     format!("max by ({POD_LABELS}) ({})", either(recent.chain(newest)))
 }
 
+/// The newest value.
+pub fn newest(metrics: &[&str], within: &NamespaceSelector) -> String {
+    let values = metrics.iter().map(|metric| format!("{metric}{{{}}}", within.0));
+    format!("max by ({POD_LABELS}) ({})", either(values))
+}
+
 /// Age of the newest sample of each pod in seconds, by Prometheus' clock.
 pub fn age(within: &NamespaceSelector) -> String {
     let NamespaceSelector(within) = within;
@@ -102,16 +111,22 @@ pub fn ratio(ratios: &[Ratio], within: &NamespaceSelector) -> String {
     either(ratios.iter().map(|(above, below)| format!("{} / {}", rate(above), rate(below))))
 }
 
-/// Completed requests per second in the last minute, or in the last five minutes if samples are rarer. A pod that two
-/// jobs scrape counts once.
+/// Completed requests since the start of the server. A pod that two jobs scrape counts once.
 pub fn completed(within: &NamespaceSelector) -> String {
-    let each = ["1m", "5m"].into_iter().flat_map(|window| {
-        REQUESTS.iter().map(move |metric| {
-            let rate = format!("rate({metric}{{{}}}[{window}])", within.0);
-            format!("sum by ({POD_LABELS}) (max without ({SCRAPE_LABELS}) ({rate}))")
-        })
+    either(REQUESTS.iter().map(|metric| completed_sum(&format!("{metric}{{{}}}", within.0))))
+}
+
+/// Completed requests per second in the last minute, or in the last five minutes if samples are rarer.
+pub fn completion_rate(within: &NamespaceSelector) -> String {
+    let rates = ["1m", "5m"].into_iter().flat_map(|window| {
+        REQUESTS.iter().map(move |metric| completed_sum(&format!("rate({metric}{{{}}}[{window}])", within.0)))
     });
-    either(each)
+    either(rates)
+}
+
+/// Adds up the reasons for which requests finish.
+fn completed_sum(counters: &str) -> String {
+    format!("sum by ({POD_LABELS}) (max without ({SCRAPE_LABELS}) ({counters}))")
 }
 
 /// Requests within `period`. `increase` misses the first value of a new series, so a series that did not exist at the

@@ -27,9 +27,14 @@ pub enum PodMetric {
     Input,
     Output,
     Hits,
+    /// Waiting requests in the newest sample.
+    Waiting,
     Running,
-    /// Completed requests per second.
     Completed,
+    /// Completed requests per second.
+    CompletionRate,
+    /// Seconds that a request ran.
+    ServiceTime,
     /// Seconds to the first token.
     Ttft,
     /// Seconds between tokens.
@@ -191,8 +196,11 @@ impl PodValues {
                 input: get(values, PodMetric::Input),
                 output: get(values, PodMetric::Output),
                 hit_rate: get(values, PodMetric::Hits).map(|rate| rate.min(1.0)),
+                waiting: get(values, PodMetric::Waiting),
                 running: get(values, PodMetric::Running),
-                completed_per_second: get(values, PodMetric::Completed),
+                completed: get(values, PodMetric::Completed),
+                completed_per_second: get(values, PodMetric::CompletionRate),
+                service_seconds: get(values, PodMetric::ServiceTime),
                 ttft_seconds: get(values, PodMetric::Ttft),
                 itl_seconds: get(values, PodMetric::Itl),
             };

@@ -237,8 +237,8 @@ impl ScrapedMetrics {
         if self.count > MAX_SAMPLES { Err(TooLarge::Samples(MAX_SAMPLES)) } else { Ok(self) }
     }
 
-    /// Averages cover the time since the pod's server started, because a single scrape knows no other period. Request
-    /// rates and latencies, which change with the load, are left out.
+    /// Averages cover the time since the pod's server started, because a single scrape knows no other period. Counters of
+    /// requests and latencies, which are compared over time, are left out.
     fn values(self, index: &PodIndex<'_>, pod: usize) -> Vec<(PodMetric, PodValue)> {
         let mut samples = self.samples;
         let ratios = [(PodMetric::Input, INPUT.as_slice()), (PodMetric::Output, &OUTPUT), (PodMetric::Hits, &HITS)];
@@ -256,6 +256,9 @@ impl ScrapedMetrics {
         for (metric, sample) in samples {
             let Some(value) = own(metric, &sample) else { continue };
             values.push(value);
+            if metric == PodMetric::Queue {
+                values.extend(own(PodMetric::Waiting, &sample));
+            }
             if matches!(metric, PodMetric::Kv | PodMetric::Queue) {
                 // The value is from now, whatever the age of other samples.
                 values.extend(own(PodMetric::Age, &Sample { value: Some(0.0), ..sample }));
