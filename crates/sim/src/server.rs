@@ -79,6 +79,8 @@ pub struct ServerCounters {
     pub first_token_time: Millis,
     /// Sum of the times from the first to the last token.
     pub decode_time: Millis,
+    /// Sum of the times from the start to the last token, without the time in the queue.
+    pub inference_time: Millis,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +129,7 @@ impl ModelServer {
         counters.cached += u64::from(shape.cached.min(shape.input));
         counters.first_token_time += first.saturating_sub(served.request.arrived);
         counters.decode_time += now.saturating_sub(first);
+        counters.inference_time += now.saturating_sub(served.began);
     }
 
     /// Tokens in the KV cache: the part of prompts and answers that is processed.

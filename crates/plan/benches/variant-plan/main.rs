@@ -148,5 +148,12 @@ fn pod(object: usize, number: usize) -> PodMetrics {
         input: Some(512.0),
         output: Some(128.0),
         hit_rate: Some(0.125),
+        waiting: Some(0.0),
+        running: Some(12.0),
+        completed: Some(10_000.0),
+        completed_per_second: Some(1.5),
+        service_seconds: Some(8.0),
+        ttft_seconds: Some(0.25),
+        itl_seconds: Some(0.02),
     }
 }

@@ -274,6 +274,17 @@ pub struct PodMetrics {
     pub input: Option<f64>,
     pub output: Option<f64>,
     pub hit_rate: Option<f64>,
+    /// Waiting and running requests in the newest sample. `queue` is the highest value of the last minute.
+    pub waiting: Option<f64>,
+    pub running: Option<f64>,
+    /// Completed requests since the start of the server.
+    pub completed: Option<f64>,
+    pub completed_per_second: Option<f64>,
+    /// Average time that a request ran, without its time in the queue.
+    pub service_seconds: Option<f64>,
+    /// Averages per request and per token. `None` if there was no request.
+    pub ttft_seconds: Option<f64>,
+    pub itl_seconds: Option<f64>,
 }
 
 /// Requests that wait at the endpoint picker.

@@ -119,6 +119,7 @@ fn pods(variants: &[ObservedVariant], kv: f64, queue: f64) -> Vec<PodMetrics> {
                 input: Some(100.0),
                 output: Some(50.0),
                 hit_rate: Some(0.0),
+                ..PodMetrics::default()
             });
         }
     }
