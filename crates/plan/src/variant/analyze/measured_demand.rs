@@ -131,7 +131,7 @@ pub struct VariantSample {
     pub name: Arc<str>,
     /// Everything that a replica's capacity depends on, other than the load: accelerator, GPUs, engine arguments.
     pub capacity_key: String,
-    /// Replicas that are expected to become ready.
+    /// Replicas that are expected to become ready. Negative if ready ones are expected to go.
     pub coming: i32,
     /// Most requests that a replica runs at once, from the engine arguments.
     pub max_sequences: Option<f64>,
@@ -156,8 +156,8 @@ pub struct ModelSample<'a> {
     pub picker: PickerQueue,
 }
 
-/// How the capacity of a replica is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// How the capacity of a replica is known, the worst first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum CapacitySource {
     #[default]
     Unknown,
@@ -244,6 +244,8 @@ pub struct Analysis {
     pub blocks: Vec<ScaleDownBlock>,
     /// Pods without metrics after their grace period.
     pub silent: Vec<Arc<str>>,
+    /// All pods without metrics.
+    pub without_metrics: Vec<Arc<str>>,
     pub flip: FlipPoints,
     rule: Rule,
 }
@@ -523,6 +525,7 @@ pub fn analyze(model: &ModelSample<'_>, memory: &mut DemandMemory) -> Analysis {
         trigger,
         blocks,
         silent,
+        without_metrics: model.pods.iter().filter(|pod| !is_measured(pod)).map(|pod| pod.name.clone()).collect(),
         flip: flip_points(&rule),
         rule,
         variants,
@@ -542,7 +545,7 @@ impl Totals {
         };
         Self {
             supply: sum(|variant| variant.ready),
-            anticipated: sum(|variant| variant.ready.saturating_add(variant.coming.max(0))),
+            anticipated: sum(|variant| variant.ready.saturating_add(variant.coming).max(0)),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use self::measured_demand::FlipPoints;
 use super::config::thresholds::Analyzer;
 use super::memory::Memory;
 use super::progress::{VariantState, in_transition};
@@ -22,8 +23,10 @@ pub enum MetricsState {
     NotQueried,
     Available,
     Unavailable(MetricsError),
-    /// Some metrics are missing; the explanation names them.
+    /// Some metrics are missing; the explanation names them. Nothing is decided.
     Incomplete(Explanation),
+    /// Some pods have no metrics; the explanation names them. Numbers are decided from the other pods.
+    Partial(Explanation),
     /// No replica runs, so there are no metrics.
     NoReplicas,
 }
@@ -49,6 +52,8 @@ pub struct Recommendation {
     pub transition: Option<Explanation>,
     /// Why no number is lowered.
     pub scale_down_block: Option<Explanation>,
+    /// The request rates at which the engine decides otherwise.
+    pub flip: FlipPoints,
 }
 
 pub struct ReplicaTarget {
@@ -60,23 +65,49 @@ pub struct ReplicaTarget {
 }
 
 pub fn analyze(model: &ObservedModel<'_>, states: &[VariantState], memory: &mut Memory) -> ModelAnalysis {
-    let pods = match measured_pods(model) {
-        Ok(pods) => pods,
+    match recommend(model, states, memory) {
+        Ok((metrics, recommendation)) => ModelAnalysis { metrics, recommendation: Ok(recommendation) },
         Err(metrics) => {
             let why = missing_metrics(&metrics, model.name);
-            return ModelAnalysis { metrics, recommendation: Err(why) };
+            ModelAnalysis { metrics, recommendation: Err(why) }
+        }
+    }
+}
+
+fn recommend(
+    model: &ObservedModel<'_>,
+    states: &[VariantState],
+    memory: &mut Memory,
+) -> Result<(MetricsState, Recommendation), MetricsState> {
+    let thresholds = model.snapshot.config.thresholds(model.namespace, model.name);
+    let pods = ready_pods(model)?;
+    let recommendation = match thresholds.analyzer {
+        Analyzer::Demand if demand::has_request_counters(&pods) => {
+            return Ok(demand::recommend(model, &thresholds, states, memory));
+        }
+        Analyzer::Demand => {
+            // Counters that were there a moment ago are missing because of a fault, not because of the server.
+            if demand::was_measured(model, memory) {
+                return Err(MetricsState::Incomplete(demand::counters_missing()));
+            }
+            require_all(model, &pods)?;
+            let mut recommendation = saturation_percentage::recommend(model, &thresholds, &pods, states);
+            let why = demand::counters_missing();
+            recommendation.signal.text += &format!("; {why}, so the percentage engine decides");
+            recommendation.signal.factors.extend(why.factors);
+            recommendation
+        }
+        Analyzer::Percentage => {
+            require_all(model, &pods)?;
+            saturation_percentage::recommend(model, &thresholds, &pods, states)
+        }
+        Analyzer::Tokens => {
+            require_all(model, &pods)?;
+            let tokens = saturation_tokens::recommend(model, &thresholds, &pods, states, memory);
+            tokens.map_err(MetricsState::Incomplete)?
         }
     };
-    let thresholds = model.snapshot.config.thresholds(model.namespace, model.name);
-    let recommendation = match thresholds.analyzer {
-        Analyzer::Percentage => Ok(saturation_percentage::recommend(model, &thresholds, &pods, states)),
-        Analyzer::Tokens => saturation_tokens::recommend(model, &thresholds, &pods, states, memory),
-    };
-    let metrics = match &recommendation {
-        Ok(_) => MetricsState::Available,
-        Err(why) => MetricsState::Incomplete(why.clone()),
-    };
-    ModelAnalysis { metrics, recommendation }
+    Ok((MetricsState::Available, recommendation))
 }
 
 impl ModelAnalysis {
@@ -88,6 +119,7 @@ impl ModelAnalysis {
         match &self.recommendation {
             Ok(recommendation) => {
                 (trace.signal, trace.need) = (recommendation.signal.clone(), recommendation.need.clone());
+                trace.flip = recommendation.flip;
                 trace.hold = recommendation.transition.clone().or_else(|| recommendation.scale_down_block.clone());
             }
             Err(why) => (trace.signal, trace.hold) = (missing_metrics(&self.metrics, model.name), Some(why.clone())),
@@ -154,18 +186,14 @@ impl Recommendation {
     }
 }
 
-/// The ready pods, if all of them have metrics. Partial metrics are not used: they could understate the load.
-fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
-    let incomplete = |factor: Factor, text: String| Err(MetricsState::Incomplete(Explanation::of(factor, text)));
-    let about = |code: FactorCode, variant: &ObservedVariant| {
-        Factor::about(code, FactorSubject::Variant(variant.key.name.clone()))
-    };
+/// The ready pods that have metrics, at least one.
+fn ready_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
     if model.variants.iter().all(|variant| variant.current() == Some(0)) {
         return Err(MetricsState::NoReplicas);
     }
     for variant in model.variants {
         if let Some(why) = variant.scale_target().and_then(|target| target.pods_error.as_deref()) {
-            return incomplete(about(FactorCode::PodsNotFound, variant), why.to_owned());
+            return Err(incomplete(FactorCode::PodsNotFound, FactorSubject::of(variant), why.to_owned()));
         }
     }
     let is_ready = |variant: &&ObservedVariant| {
@@ -179,14 +207,32 @@ fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, 
     };
     let has_pods = !pods.is_empty();
     pods.retain(|(_, pod)| pod.ready);
-    for (_, pod) in &pods {
+    match (pods.is_empty(), has_pods) {
+        (false, _) => Ok(pods),
+        (true, _) if model.variants.iter().any(|variant| variant.ready_replicas() > 0) => {
+            require_all(model, &pods)?;
+            Err(MetricsState::Unavailable(MetricsError::NotFound))
+        }
+        (true, true) => Err(MetricsState::Incomplete(none_ready(model))),
+        (true, false) => Err(MetricsState::Unavailable(MetricsError::NotFound)),
+    }
+}
+
+fn incomplete(code: FactorCode, about: FactorSubject, text: String) -> MetricsState {
+    MetricsState::Incomplete(Explanation::of(Factor::about(code, about), text))
+}
+
+/// Fails unless all ready pods have KV cache and queue. The saturation engines use no partial metrics: they could
+/// understate the load.
+fn require_all(model: &ObservedModel<'_>, pods: &[MeasuredPod<'_>]) -> Result<(), MetricsState> {
+    for (_, pod) in pods {
         let values = [
             (FactorCode::PodKvCacheUnknown, "KV cache usage", pod.kv),
             (FactorCode::PodQueueUnknown, "queue length", pod.queue),
         ];
         if let Some((code, what, _)) = values.into_iter().find(|(.., value)| valid(*value).is_none()) {
-            let factor = Factor::about(code, FactorSubject::Pod(pod.name.to_string()));
-            return incomplete(factor, format!("pod {} has no {what}", pod.name));
+            let text = format!("pod {} has no {what}", pod.name);
+            return Err(incomplete(code, FactorSubject::Pod(pod.name.to_string()), text));
         }
     }
     for variant in model.variants {
@@ -194,14 +240,10 @@ fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, 
         let known = pods.iter().filter(|(owner, _)| owner.key == variant.key).count();
         if i32::try_from(known).is_ok_and(|known| known < ready) {
             let text = format!("{known} of {ready} ready replicas of variant {} have metrics", variant.key.name);
-            return incomplete(about(FactorCode::ReplicasWithoutMetrics, variant), text);
+            return Err(incomplete(FactorCode::ReplicasWithoutMetrics, FactorSubject::of(variant), text));
         }
     }
-    match (pods.is_empty(), has_pods) {
-        (false, _) => Ok(pods),
-        (true, true) => Err(MetricsState::Incomplete(none_ready(model))),
-        (true, false) => Err(MetricsState::Unavailable(MetricsError::NotFound)),
-    }
+    Ok(())
 }
 
 /// Reported instead of missing metrics, so that users do not look for a fault in the collection of metrics.
@@ -234,7 +276,7 @@ pub fn missing_metrics(metrics: &MetricsState, model: &str) -> Explanation {
         MetricsState::Unavailable(MetricsError::NotConfigured(_)) => {
             Explanation::new(FactorCode::PrometheusNotConfigured, "Prometheus is not configured")
         }
-        MetricsState::Incomplete(what) => what.clone(),
+        MetricsState::Incomplete(what) | MetricsState::Partial(what) => what.clone(),
         MetricsState::NoReplicas => Explanation::new(FactorCode::NoReplicas, "no replica is running"),
     }
 }
