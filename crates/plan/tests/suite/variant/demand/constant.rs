@@ -13,7 +13,7 @@ fn run(server: Server, halves: u32, turn: usize) -> Result<(), String> {
     let replicas = f64::from(halves) / 2.0;
     let (interval, start, routing) = (INTERVALS[turn % 3], STARTS[turn / 3 % 4], ROUTINGS[turn / 2 % 3]);
     let mut world = World::new(server, interval * SECOND, start * SECOND, routing);
-    world.limit_known = turn % 5 != 0;
+    world.limit_known = !turn.is_multiple_of(5);
     world.run_for(2 * MINUTE);
     world.load(replicas, 30);
     let (caught_up, backlog) = (world.fleet.now(), world.fleet.waiting());
