@@ -7,6 +7,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::variant::optimize::cost_aware::Need;
+
 /// A snapshot older than this is no baseline for the growth of the queues.
 const OLDEST_BASELINE: SignedDuration = SignedDuration::from_mins(10);
 
@@ -206,12 +208,6 @@ pub enum ScaleUpTrigger {
     Utilization,
     /// Queue or KV cache exceed their triggers, and the capacity is an upper bound. The step is bounded.
     Saturation,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Need {
-    pub required: f64,
-    pub spare: f64,
 }
 
 /// Demand rates at which the stage decides otherwise, while all other inputs stay.
@@ -845,9 +841,9 @@ impl DemandMemory {
         }
         let rate = mean(full.iter().map(|(_, completions, _)| *completions))?;
         let running = mean(full.iter().filter_map(|(pod, ..)| valid(pod.running)));
-        let told = mean(full.iter().filter_map(|(pod, ..)| valid(pod.service_time)).filter(|time| *time > 0.0));
+        let reported = mean(full.iter().filter_map(|(pod, ..)| valid(pod.service_time)).filter(|time| *time > 0.0));
         // By Little's law. Without either number, a request may take the whole window.
-        let service_time = told.or(running.map(|running| running / rate)).unwrap_or(window.as_secs_f64());
+        let service_time = reported.or(running.map(|running| running / rate)).unwrap_or(window.as_secs_f64());
         // The first requests of a full pod complete only after their service time.
         let lead = if service_time > window.as_secs_f64() * TRUSTED_PHASE_ERROR { service_time } else { 0.0 };
         let longest = full.iter().map(|(.., duration)| *duration).fold(0.0, f64::max);
@@ -875,7 +871,7 @@ impl DemandMemory {
         if span > 0.0 {
             throughput.span += span;
             throughput.phase =
-                if told.is_some() { 0.0 } else { throughput.running / throughput.served.max(f64::EPSILON) };
+                if reported.is_some() { 0.0 } else { throughput.running / throughput.served.max(f64::EPSILON) };
             throughput.output = output.unwrap_or(throughput.output);
             throughput.at = Some(model.now);
             throughput.forget();

@@ -75,8 +75,7 @@ fn decided(analysis: &Analysis) -> Vec<i32> {
 }
 
 fn at(analysis: &Analysis, demand: f64) -> Vec<i32> {
-    let need = analysis.need_at(demand);
-    targets(analysis, Need { required: need.required, spare: need.spare })
+    targets(analysis, analysis.need_at(demand))
 }
 
 #[test]
