@@ -170,7 +170,7 @@ fn signal(analysis: &Analysis) -> String {
     text
 }
 
-/// How well the least known capacity of a serving variant is known.
+/// Names the origin of the least certain capacity of a serving variant.
 fn source(analysis: &Analysis) -> &'static str {
     let serving = analysis.variants.iter().filter(|variant| variant.ready > 0);
     match serving.map(|variant| variant.source).min() {

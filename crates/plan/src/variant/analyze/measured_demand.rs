@@ -158,7 +158,7 @@ pub struct ModelSample<'a> {
     pub picker: PickerQueue,
 }
 
-/// How the capacity of a replica is known, the worst first.
+/// Origin of the capacity of a replica, the least certain first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum CapacitySource {
     #[default]
@@ -299,7 +299,7 @@ impl Rule {
     }
 }
 
-/// What is remembered of a model between reconciles. Losing it costs accuracy, not safety.
+/// Measurements of a model between reconciles. Losing them costs accuracy, not safety.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DemandMemory {
     /// Oldest first.
@@ -341,7 +341,7 @@ struct ArrivalRate {
     low: Option<f64>,
     /// Upper bound.
     high: f64,
-    /// Nothing but the window speaks against scale-down.
+    /// Only the window prevents scale-down.
     calm: bool,
 }
 
@@ -722,7 +722,7 @@ impl DemandMemory {
         }
         let age = |at: Timestamp| now.duration_since(at);
         self.snapshots.retain(|snapshot| age(snapshot.at) <= OLDEST_BASELINE);
-        // Of the older rates, one shows that the window is complete.
+        // The newest of the older rates stays: it shows that the window is complete.
         while self.rates.get(1).is_some_and(|second| age(second.at) >= model.settings.stabilization) {
             self.rates.pop_front();
         }

@@ -218,7 +218,7 @@ proptest! {
         }
     }
 
-    /// What a model is not given although it was written is told.
+    /// Settings without effect on a model are reported.
     #[test]
     fn no_entry_is_passed_over_in_silence(entries in prop::collection::vec(an_entry(), 4)) {
         let of = |number: usize, namespace: &str| format!("model_id: m\n{namespace}{}", entries[number]);

@@ -131,7 +131,7 @@ pub fn fleet() -> impl Strategy<Value = FleetSnapshot> {
                     pods.iter_mut().for_each(count_requests);
                 }
                 match (lack, pods.first_mut()) {
-                    // Each workload has a replica that nobody measured.
+                    // Each workload has a replica without metrics.
                     (Some((4, _)), _) => pods.retain(|pod| !pod.name.ends_with("-0")),
                     (Some((what, kind)), Some(pod)) => spoil(pod, what, kind),
                     _ => {}
@@ -180,7 +180,7 @@ pub fn bad() -> impl Strategy<Value = (ObservedVariant, bool)> {
         spec(&mut bad).accelerator = Some("MI300X".into());
         match kind {
             0 => spec(&mut bad).model_id.clear(),
-            // One that had a number may run: then nobody has to be started in its place.
+            // An object with a number may run, so no other is started in its place.
             1 => (bad.target, bad.status) = (Lookup::Known(None), None),
             2 => (bad.target, bad.status) = (Lookup::Unknown("forbidden".into()), None),
             3 => spec(&mut bad).model_id = "a-model/nobody-knows".into(),
@@ -191,7 +191,7 @@ pub fn bad() -> impl Strategy<Value = (ObservedVariant, bool)> {
             }
             6 => {
                 spec(&mut bad).scale_target_ref = None;
-                // Whoever names no workload has none that could be looked at.
+                // An object without a workload has no target to read.
                 (bad.target, bad.status) = (Lookup::Known(None), None);
             }
             _ => {}
