@@ -157,7 +157,10 @@ fn signal(analysis: &Analysis) -> String {
     let ready: i32 = analysis.variants.iter().map(|variant| variant.ready).sum();
     let mut text =
         format!("{demand:.2} requests/s arrive (at most {peak:.2} in the last 5 minutes), {waiting:.0} wait; ");
-    let _ = write!(text, "{ready} ready replicas can complete {supply:.2} requests/s ({})", source(analysis));
+    let _ = match source(analysis) {
+        Some(source) => write!(text, "{ready} ready replicas can complete {supply:.2} requests/s ({source})"),
+        None => write!(text, "the capacity of {ready} ready replicas is not measured yet"),
+    };
     let FlipPoints { scales_up_above, scales_down_below, scales_down_below_in_time } = flip;
     if let Some(above) = scales_up_above {
         let _ = write!(text, "; up above {above:.2}");
@@ -171,14 +174,14 @@ fn signal(analysis: &Analysis) -> String {
 }
 
 /// Names the origin of the least certain capacity of a serving variant.
-fn source(analysis: &Analysis) -> &'static str {
+fn source(analysis: &Analysis) -> Option<&'static str> {
     let serving = analysis.variants.iter().filter(|variant| variant.ready > 0);
     match serving.map(|variant| variant.source).min() {
-        Some(CapacitySource::Measured) => "measured on saturated replicas",
-        Some(CapacitySource::Estimated) => "an upper bound from saturated replicas",
-        Some(CapacitySource::LoadShare) => "extrapolated from their load",
-        Some(CapacitySource::Extrapolated) => "extrapolated from a part of their limits",
-        Some(CapacitySource::Unknown) | None => "not measured yet",
+        Some(CapacitySource::Measured) => Some("measured on saturated replicas"),
+        Some(CapacitySource::Estimated) => Some("an upper bound from saturated replicas"),
+        Some(CapacitySource::LoadShare) => Some("extrapolated from their load"),
+        Some(CapacitySource::Extrapolated) => Some("extrapolated from a part of their limits"),
+        Some(CapacitySource::Unknown) | None => None,
     }
 }
 
@@ -290,25 +293,19 @@ fn pod_samples(model: &ObservedModel<'_>) -> Vec<PodSample> {
             measured.iter().filter(|(owner, pod)| owner.key == variant.key && pod.ready).map(|(_, pod)| *pod).collect();
         samples.extend(own.iter().map(|pod| pod_sample(pod, &name, since(pod))));
         let without = target.pods.iter().filter(|ready| !own.iter().any(|pod| pod.name == ready.name));
-        let mut known = own.len();
-        for ready in without {
-            known += 1;
-            samples.push(PodSample {
-                name: ready.name.clone(),
-                variant: name.clone(),
-                ready_since: ready.since,
-                ..PodSample::default()
-            });
-        }
-        // The scale target counts more ready replicas than there are known pods.
-        let counted = usize::try_from(variant.ready_replicas()).unwrap_or_default();
-        for number in known..counted {
-            samples.push(PodSample {
-                name: format!("{name}/unknown-{number}").into(),
-                variant: name.clone(),
-                ..PodSample::default()
-            });
-        }
+        samples.extend(without.map(|ready| PodSample {
+            name: ready.name.clone(),
+            variant: name.clone(),
+            ready_since: ready.since,
+            ..PodSample::default()
+        }));
+        // Without names, only the number of ready replicas is known.
+        let counted = if target.pods.is_empty() { variant.ready_replicas() } else { 0 };
+        samples.extend((own.len()..usize::try_from(counted).unwrap_or_default()).map(|number| PodSample {
+            name: format!("{name}/unknown-{number}").into(),
+            variant: name.clone(),
+            ..PodSample::default()
+        }));
     }
     samples.sort_by(|a, b| a.name.cmp(&b.name));
     samples

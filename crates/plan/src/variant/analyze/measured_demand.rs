@@ -12,8 +12,9 @@ use crate::variant::optimize::cost_aware::Need;
 /// A snapshot older than this is no baseline for the growth of the queues.
 const OLDEST_BASELINE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Smallest distance between stored snapshots. Reconciles may follow each other within milliseconds.
-const SNAPSHOT_SPACING: SignedDuration = SignedDuration::from_secs(5);
+/// Smallest distance between stored snapshots. Reconciles may follow each other within milliseconds, and a snapshot holds
+/// all pods of the model.
+const SNAPSHOT_SPACING: SignedDuration = SignedDuration::from_secs(10);
 
 /// A longer time between two reconciles is a gap: the demand in between is unknown.
 const LONGEST_GAP: SignedDuration = SignedDuration::from_secs(150);

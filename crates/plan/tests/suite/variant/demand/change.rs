@@ -1,6 +1,7 @@
 //! Changing load, noise, and metrics that are missing.
 
-use steersman_plan::variant::{FactorCode, FactorSubject, MetricsState, plan};
+use steersman_plan::variant::{Decision, FactorCode, FactorSubject, FleetSnapshot, MetricsState, plan};
+use steersman_reconcile::Lookup;
 use steersman_sim::fleet::Routing;
 
 use super::world::{Change, MINUTE, SECOND, Server, World, rate, servers, text};
@@ -105,7 +106,7 @@ fn partial_metrics_never_lower() {
                     continue;
                 }
                 pods.remove(at);
-                let decision = plan(&snapshot).decisions.into_values().next().unwrap();
+                let decision = decide(&snapshot);
                 assert!(decision.replicas >= Some(world.current), "{} {}", world.server.name, decision.trace);
             }
         }
@@ -151,6 +152,73 @@ fn operator_restart_keeps_the_number() {
         world.load(4.0, 60);
         assert_eq!(world.changes.len(), before, "{} {}", world.server.name, text(&world.changes));
     }
+}
+
+#[test]
+fn unfollowed_decision_is_not_repeated_on_top() {
+    for mut world in worlds() {
+        world.follows = false;
+        world.load(3.0, 9);
+        // The first step may be bounded, because the capacity is not measured yet.
+        let numbers = world.numbers.clone();
+        assert!(numbers.len() <= 3 && numbers.is_sorted(), "{} {numbers:?}", world.server.name);
+        assert!((4..=6).contains(numbers.last().unwrap()), "{} {numbers:?}", world.server.name);
+    }
+}
+
+#[test]
+fn late_scale_down_keeps_its_number() {
+    for mut world in worlds() {
+        world.load(6.0, 60);
+        world.follows = false;
+        world.numbers.clear();
+        world.load(2.0, 30);
+        let numbers = &world.numbers;
+        assert!(numbers.len() == 2 && numbers[1] == 3, "{} {numbers:?}", world.server.name);
+    }
+}
+
+fn decide(snapshot: &FleetSnapshot) -> Decision {
+    plan(snapshot).decisions.into_values().next().unwrap()
+}
+
+#[test]
+fn missing_counters_select_percentage_engine() {
+    let mut world = worlds().next().unwrap();
+    world.load(0.5, 2);
+    let mut snapshot = world.observe();
+    for pod in snapshot.models.values_mut().next().unwrap().pods.as_mut().unwrap() {
+        (pod.completed, pod.completed_per_second, pod.queue) = (None, None, Some(9.0));
+    }
+    let codes = |decision: &Decision| decision.trace.factors().map(|factor| factor.code).collect::<Vec<_>>();
+    // They were there a moment ago, so this is a fault.
+    let held = decide(&snapshot);
+    assert!(matches!(&held.metrics, MetricsState::Incomplete(_)), "{:?}", held.metrics);
+    assert_eq!((held.replicas, codes(&held)), (Some(1), vec![FactorCode::RequestCountersMissing; 2]));
+    // They never were.
+    snapshot.memory = Default::default();
+    let decided = decide(&snapshot);
+    let expected =
+        [FactorCode::ReplicaSaturation, FactorCode::RequestsAtEndpointPicker, FactorCode::RequestCountersMissing];
+    assert_eq!((decided.replicas, codes(&decided)), (Some(2), expected.to_vec()), "{}", decided.trace);
+}
+
+#[test]
+fn unknown_picker_queue_lowers_nothing() {
+    let mut world = worlds().next().unwrap();
+    world.start_replicas(4);
+    world.run_for(4 * MINUTE);
+    world.follows = false;
+    world.run_for(2 * MINUTE);
+    let mut snapshot = world.observe();
+    assert_eq!(decide(&snapshot).replicas, Some(1), "all four are idle");
+    // No scale-down is pending.
+    snapshot.variants[0].status = None;
+    snapshot.models.values_mut().next().unwrap().queue = Lookup::Unknown("timeout".into());
+    let held = decide(&snapshot);
+    let codes = held.trace.factors().map(|factor| factor.code);
+    assert_eq!(held.replicas, Some(4), "{}", held.trace);
+    assert!(codes.into_iter().any(|code| code == FactorCode::EndpointPickerQueueUnknown), "{}", held.trace);
 }
 
 /// A linear congruential generator, so that every run is the same.

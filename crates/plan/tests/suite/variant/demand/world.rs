@@ -79,6 +79,10 @@ pub struct World {
     pub all_hidden: bool,
     /// The engine arguments are visible.
     pub limit_known: bool,
+    /// The scale target follows decisions.
+    pub follows: bool,
+    /// Decided numbers, without repetitions.
+    pub numbers: Vec<i32>,
     /// Each reconcile is printed.
     pub verbose: bool,
     pub never_ready: Option<usize>,
@@ -118,6 +122,8 @@ impl World {
             most_waiting: 0,
             all_hidden: false,
             limit_known: true,
+            follows: true,
+            numbers: vec![],
             verbose: false,
             never_ready: None,
             last: None,
@@ -283,7 +289,10 @@ impl World {
         if self.verbose {
             println!("{:>6}s {} {} {}", self.fleet.now() / SECOND, self.current, self.fleet.waiting(), decision.trace);
         }
-        if replicas != self.current {
+        if self.numbers.last() != Some(&replicas) {
+            self.numbers.push(replicas);
+        }
+        if replicas != self.current && self.follows {
             self.changes.push(Change { at: self.fleet.now(), from: self.current, to: replicas });
             self.scale_to(replicas);
         }
