@@ -13,7 +13,6 @@ use steersman_plan::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
 use steersman_plan::dynamo::{ObservedObject, ObservedOutput, ObservedReferences, Settings, Snapshot, plan};
 use steersman_plan::llamastack::config::base::{LABEL_LAYER, LABEL_PATH, from_labels};
 use steersman_plan::llamastack::config::read_yaml;
-use steersman_plan::variant::Mode;
 use steersman_plan::variant::config::{self, Config, ConfigSources, concerns};
 use steersman_plan::yaml::{Booleans, Budget, MAX_DOCUMENTS};
 use steersman_reconcile::Lookup;
@@ -154,8 +153,8 @@ fn check_settings(text: &str) {
         allow_http: false,
     };
     let empty = ConfigSources { maps: BTreeMap::new(), ..sources.clone() };
-    let (fleet, _) = config::read(&empty, &Config::default(), Mode::Steersman);
-    let (read, findings) = config::read(&sources, &Config::default(), Mode::Steersman);
+    let (fleet, _) = config::read(&empty, &Config::default());
+    let (read, findings) = config::read(&sources, &Config::default());
     let others =
         |config: &Config| (config.interval, config.prometheus.clone(), config.zero.clone(), config.saturation.clone());
     assert_eq!(others(&read), others(&fleet), "a tenant changes the settings of the fleet");
@@ -164,7 +163,7 @@ fn check_settings(text: &str) {
         let own = finding.config_map.as_ref().is_some_and(|map| map.namespace == "tenant");
         assert!(!own || !concerns(finding, &sources, "other"), "a finding reaches another namespace");
     }
-    let (again, _) = config::read(&sources, &read, Mode::Steersman);
+    let (again, _) = config::read(&sources, &read);
     assert_eq!(again, read, "the same ConfigMap yields other settings");
 }
 

@@ -29,6 +29,7 @@ pub fn pod(fleet: &Fleet, name: &str, model: &str) -> Option<String> {
     out.average("vllm:request_prompt_tokens", &labels, counters.input, counters.requests);
     out.average("vllm:request_generation_tokens", &labels, counters.output, counters.requests);
     out.average("vllm:time_to_first_token_seconds", &labels, seconds(counters.first_token_time), counters.requests);
+    out.average("vllm:request_inference_time_seconds", &labels, seconds(counters.inference_time), counters.requests);
     // Servers renamed the first metric to the second.
     for name in ["vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"] {
         out.average(name, &labels, seconds(counters.decode_time), counters.output);

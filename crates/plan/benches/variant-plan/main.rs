@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
+use steersman_plan::variant::analyze::engine_args::Container;
 use steersman_plan::variant::config::Config;
 use steersman_plan::variant::config::thresholds::SaturationEntry;
-use steersman_plan::variant::saturation::engine_args::Container;
-use steersman_plan::variant::saturation::tokens::capacity::Memory;
+use steersman_plan::variant::memory::Memory;
 use steersman_plan::variant::{
     FleetPlan, FleetSnapshot, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, Settings, TargetName, plan,
     status,
@@ -55,7 +55,7 @@ fn decided(case: &'static str, size: usize, snapshot: &FleetSnapshot) -> Measure
 
 fn changed_statuses(snapshot: &FleetSnapshot, plan: &FleetPlan) -> usize {
     let changed = snapshot.variants.iter().filter(|variant| {
-        let status = status(variant, &plan.decisions[&variant.key], true, snapshot.settings.mode, snapshot.now);
+        let status = status(variant, &plan.decisions[&variant.key], true, snapshot.now);
         variant.status.as_deref() != Some(&status)
     });
     changed.count()
@@ -65,7 +65,7 @@ fn changed_statuses(snapshot: &FleetSnapshot, plan: &FleetPlan) -> usize {
 fn settled(mut snapshot: FleetSnapshot) -> FleetSnapshot {
     let FleetPlan { decisions, memory } = plan(&snapshot);
     for variant in &mut snapshot.variants {
-        let status = status(variant, &decisions[&variant.key], true, snapshot.settings.mode, snapshot.now);
+        let status = status(variant, &decisions[&variant.key], true, snapshot.now);
         variant.status = Some(status.into());
     }
     snapshot.memory = memory;
@@ -148,5 +148,12 @@ fn pod(object: usize, number: usize) -> PodMetrics {
         input: Some(512.0),
         output: Some(128.0),
         hit_rate: Some(0.125),
+        waiting: Some(0.0),
+        running: Some(12.0),
+        completed: Some(10_000.0),
+        completed_per_second: Some(1.5),
+        service_seconds: Some(8.0),
+        ttft_seconds: Some(0.25),
+        itl_seconds: Some(0.02),
     }
 }

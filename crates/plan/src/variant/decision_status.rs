@@ -5,10 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::{DecidedTarget, DecisionFactor, DecisionStatus, VariantAutoscalingStatus};
 
-use super::decision_trace::{DecidedBy, DecisionTrace};
-use super::factor::{self, FactorCode, Stage};
 use super::plan::Decision;
 use super::snapshot::ObservedVariant;
+use super::trace::{self, DecidedBy, DecisionTrace, FactorCode, Stage};
 use super::{legacy_texts, names};
 
 /// Limit of each stored text.
@@ -90,7 +89,7 @@ pub fn limit_factors(decision: &DecisionStatus) -> Vec<DecisionFactor> {
 pub fn is_unmoved_at(status: &VariantAutoscalingStatus, current: i32) -> bool {
     let Some(decision) = &status.decision else { return false };
     let unmoved = |factor: &DecisionFactor| {
-        factor::is(factor, Stage::Limits, FactorCode::WorkloadUnmoved) && factor.replicas == Some(current)
+        trace::is(factor, Stage::Limits, FactorCode::WorkloadUnmoved) && factor.replicas == Some(current)
     };
     limit_factors(decision).iter().any(unmoved)
 }
@@ -109,7 +108,7 @@ pub fn constraint(status: &VariantAutoscalingStatus) -> Option<Constraint> {
     let decision = status.decision.as_ref()?;
     let reason = conditions::find(&status.conditions, names::OPTIMIZATION)?.reason.clone();
     let mut limits = limit_factors(decision);
-    let unmoved = limits.iter().any(|factor| factor::is(factor, Stage::Limits, FactorCode::WorkloadUnmoved));
+    let unmoved = limits.iter().any(|factor| trace::is(factor, Stage::Limits, FactorCode::WorkloadUnmoved));
     let limited =
         decision.decided_by.as_deref() == Some(DecidedBy::Limits.as_str()) && decision.wanted > decision.granted;
     if !unmoved && !limited {
@@ -125,6 +124,6 @@ pub fn constraint(status: &VariantAutoscalingStatus) -> Option<Constraint> {
 pub fn is_stale(status: &VariantAutoscalingStatus, model: &str) -> bool {
     let factors = status.decision.iter().flat_map(|decision| &decision.factors);
     factors.into_iter().any(|factor| {
-        factor::is(factor, Stage::Signal, FactorCode::MetricsStale) && factor.model.as_deref() == Some(model)
+        trace::is(factor, Stage::Signal, FactorCode::MetricsStale) && factor.model.as_deref() == Some(model)
     })
 }

@@ -4,8 +4,8 @@
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::{ConfigFault, DecidedTarget, DecisionFactor, VariantAutoscalingStatus};
 
-use super::factor::{Factor, FactorCode, FactorSubject, Stage};
 use super::names;
+use super::trace::{Factor, FactorCode, FactorSubject, Stage};
 
 /// The scale target of a status. Only `TargetResolved` names it: `Scale target Deployment decode found`, `… not found`
 /// or `… could not be read: …`.

@@ -1,44 +1,40 @@
 //! Decides how many replicas each variant of each model has, for the whole fleet at once, and builds the status of each
-//! object.
+//! object. `plan.rs` calls the stages in their order.
 
+pub mod analyze;
+pub mod bounds;
 pub mod config;
-mod conflict;
 mod decision_status;
-mod decision_trace;
+pub mod eligibility;
 mod events;
-mod excluded;
-mod factor;
-pub mod faults;
+pub mod fallback;
+pub mod gpu_limit;
 pub mod legacy_texts;
-pub mod limits;
+pub mod memory;
 pub mod names;
+pub mod optimize {
+    //! Distributes the capacity that a model needs over its variants.
+
+    pub mod cost_aware;
+}
 mod plan;
-pub mod saturation;
+pub mod progress;
+pub mod scale_to_zero;
 mod snapshot;
-pub mod solve;
+mod stabilize;
 mod status;
 pub mod target;
+mod trace;
 
+pub use analyze::MetricsState;
 pub use config::ConfigFinding;
-pub use conflict::{Conflict, conflicts};
-pub use decision_trace::{DecidedBy, DecisionTrace};
+pub use eligibility::{Conflict, conflicts, has_model};
 pub use events::{Hint, HintKind, event, hints, is_suppressed};
-pub use excluded::excluded_status;
-pub use factor::{Explanation, Factor, FactorCode, FactorSubject, Stage};
-pub use plan::{Decision, DecisionKind, FleetPlan, MetricsState, has_model, plan};
-pub use snapshot::{FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, Settings};
-pub use status::status;
+pub use plan::{Decision, DecisionKind, FleetPlan, plan};
+pub use snapshot::{
+    FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, ReadyPod, SchedulerQueue,
+    Settings,
+};
+pub use status::{excluded_status, status};
 pub use target::TargetName;
-
-use serde::Serialize;
-
-/// The rules by which a fleet is decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Bounds hold on every path, bad data changes nothing, and the order of the input does not matter.
-    #[default]
-    Steersman,
-    /// The Go operator's behaviour including its defects. Only recorded cases use it (ADR 0011).
-    Upstream,
-}
+pub use trace::{DecidedBy, DecisionTrace, Explanation, Factor, FactorCode, FactorSubject, Stage};

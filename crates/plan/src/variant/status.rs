@@ -7,18 +7,21 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_api::variant::v1alpha1::{
     Actuation, CurrentAlloc, DecisionStatus, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
 };
-use steersman_reconcile::{Lookup, Severity};
+use steersman_reconcile::{Event, EventType, Lookup, Severity};
 
+use super::analyze::MetricsState;
 use super::config::ConfigFinding;
-use super::conflict::Conflict;
-use super::decision_status::{fresh, is_same, is_stale};
-use super::plan::{Decision, DecisionKind, MetricsState};
+use super::decision_status::{MAX_FACTORS, fresh, is_same, is_stale, limit_factors};
+use super::eligibility::Conflict;
+use super::names;
+use super::plan::{Decision, DecisionKind};
 use super::snapshot::{MetricsError, ObservedVariant};
-use super::{Mode, names};
+use super::trace::{DecidedBy, Factor, FactorCode, Stage};
 
-pub const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
+const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
 const STALE: &str = "MetricsStale";
-pub const SKIPPED: &str = "SkippedProcessing";
+const SKIPPED: &str = "SkippedProcessing";
+const EXCLUDED: &str = "NamespaceExcluded";
 /// Limit of `numReplicasChanged` in the schema.
 const LARGEST_CHANGE: i32 = 10_000;
 /// Faults that the message of one condition describes.
@@ -30,7 +33,6 @@ pub fn status(
     variant: &ObservedVariant,
     decision: &Decision,
     applied: bool,
-    mode: Mode,
     now: Timestamp,
 ) -> VariantAutoscalingStatus {
     let stored = variant.status.clone().unwrap_or_default();
@@ -45,7 +47,7 @@ pub fn status(
         status.current_alloc = Some(CurrentAlloc { num_replicas: replicas });
     }
     if let Some(replicas) = decision.replicas {
-        status.desired_optimized_alloc = Some(desired(&status, decision, replicas, mode, now));
+        status.desired_optimized_alloc = Some(desired(&status, decision, replicas, now));
         status.actuation = Some(Actuation { applied });
     } else if decision.kind == DecisionKind::Suppressed || status.actuation.is_some() {
         status.actuation = Some(Actuation { applied: false });
@@ -65,7 +67,7 @@ pub fn status(
         None => fresh,
     });
     status.config_faults = faults(variant).take(MAX_STORED_FAULTS).map(ConfigFinding::fault).collect();
-    if (mode == Mode::Upstream || status != *stored)
+    if status != *stored
         && let Some(desired) = status.desired_optimized_alloc.as_mut().filter(|_| decision.replicas.is_some())
     {
         desired.last_run_time = Some(time(now));
@@ -80,25 +82,22 @@ fn running(variant: &ObservedVariant) -> Option<i32> {
 }
 
 /// The API server stores whole seconds.
-pub fn time(now: Timestamp) -> Time {
+fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// `lastUpdate.reason` belongs to the last change of the number; conditions report what holds it since. Upstream
-/// replaces the reason whenever its wording changes.
+/// `lastUpdate.reason` belongs to the last change of the number; conditions report what holds it since.
 fn desired(
     stored: &VariantAutoscalingStatus,
     decision: &Decision,
     replicas: i32,
-    mode: Mode,
     now: Timestamp,
 ) -> DesiredOptimizedAlloc {
     let mut desired = stored.desired_optimized_alloc.clone().unwrap_or_default();
     let before = desired.num_replicas;
     let update = desired.last_update.clone().unwrap_or_default();
-    let reworded = mode == Mode::Upstream && update.reason.as_deref() != Some(&decision.reason);
     let untold = update.reason.as_deref().unwrap_or_default().is_empty() || update.update_time.is_none();
-    if before != Some(replicas) || reworded || untold {
+    if before != Some(replicas) || untold {
         let changed = replicas.saturating_sub(before.unwrap_or_default());
         desired.last_update = Some(LastUpdate {
             update_time: Some(time(now)),
@@ -236,6 +235,15 @@ fn metrics(variant: &ObservedVariant, decision: &Decision) -> Option<Statement> 
                  as they are until the metrics are complete"
             ),
         ),
+        MetricsState::Partial(what) => (
+            Truth::True,
+            "MetricsPartial",
+            format!(
+                "Metrics of some pods are missing: {what}. Replicas are decided from the other pods; a pod without metrics \
+                 adds no replicas, and it counts as busy before any are removed. Check that it exposes /metrics and that \
+                 Prometheus scrapes it"
+            ),
+        ),
         MetricsState::NoReplicas => (
             Truth::False,
             "MetricsMissing",
@@ -343,4 +351,45 @@ fn config(variant: &ObservedVariant) -> Option<Statement> {
     let more = faults.len().saturating_sub(MOST_FAULTS);
     let more = if more > 0 { format!(" {more} more faults are in the log of Steersman.") } else { String::new() };
     Some(say(names::CONFIG, Truth::False, first.reason, format!("{}{more}", told.join(" "))))
+}
+
+/// The last status of an object whose namespace was excluded. It is written once: `None` if the status already reports the exclusion, the object is being deleted, or it has no status. The stored
+/// decision stays, but is no longer published, so nothing acts on it.
+pub fn excluded_status(variant: &ObservedVariant, now: Timestamp) -> Option<(VariantAutoscalingStatus, Event)> {
+    let stored = variant.status.as_deref().filter(|_| !variant.deleting)?;
+    let optimization = conditions::find(&stored.conditions, names::OPTIMIZATION);
+    if optimization.is_some_and(|condition| condition.reason == EXCLUDED) {
+        return None;
+    }
+    let message = format!(
+        "No replicas are decided: namespace {} has annotation {}=true. The last decision is kept but no longer published, so \
+         replicas stay as they are. Remove the annotation to resume",
+        variant.key.namespace,
+        names::EXCLUDE_ANNOTATION
+    );
+    let mut status = stored.clone();
+    // Neither settings nor conflicts are evaluated for an excluded object.
+    for over in [names::CONFIG, names::CONFLICT] {
+        conditions::remove(&mut status.conditions, over);
+    }
+    status.config_faults.clear();
+    status.conditions.retain(|known| known.type_ != names::READY || known.reason != WRITTEN_BY_CONFLICT);
+    let statements = [
+        say(names::METRICS, Truth::False, SKIPPED, "Metrics are not queried: the namespace is excluded".to_owned()),
+        say(names::OPTIMIZATION, Truth::False, EXCLUDED, message.clone()),
+    ];
+    status.conditions = conditions::merge(&status.conditions, &statements, variant.generation, now);
+    status.actuation = Some(Actuation { applied: false });
+    if let Some(decision) = &mut status.decision {
+        // Factors derived from the texts of an earlier version are stored too: those texts are ignored once factors
+        // exist.
+        decision.factors = limit_factors(decision);
+        // The schema limits the list, and the last place is needed below.
+        decision.factors.truncate(MAX_FACTORS - 1);
+        decision.factors.push(Factor::new(FactorCode::NamespaceExcluded).stored(Stage::Hold));
+        decision.hold = Some("the namespace is excluded".to_owned());
+        decision.decided_by = Some(DecidedBy::Hold.as_str().to_owned());
+        decision.time = Some(time(now));
+    }
+    Some((status, Event { type_: EventType::Normal, reason: EXCLUDED, message }))
 }

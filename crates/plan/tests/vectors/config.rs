@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use steersman_plan::variant::Mode;
 use steersman_plan::variant::config::thresholds::{SaturationEntry, Thresholds};
 use steersman_plan::variant::config::{Config, ConfigSources, duration, read};
 use steersman_plan::variant::names;
@@ -21,7 +20,7 @@ fn config_with_map(name: &str, data: &[(&str, &str)]) -> ConfigSources {
 }
 
 fn config(config_maps: &ConfigSources) -> Config {
-    read(config_maps, &Config::default(), Mode::Upstream).0
+    read(config_maps, &Config::default()).0
 }
 
 #[derive(Deserialize)]
@@ -148,12 +147,13 @@ fn newer_generation_settings_match_upstream() {
             queue_length_threshold: Some(config.queue_length_threshold),
             kv_spare_trigger: Some(config.kv_spare_trigger),
             queue_spare_trigger: Some(config.queue_spare_trigger),
-            analyzer_name: Some(config.analyzer_name),
+            // Upstream's first engine has no name there.
+            analyzer_name: Some(config.analyzer_name).filter(|name| !name.is_empty()).or(Some("percentage".into())),
             scale_up_threshold: Some(config.scale_up_threshold),
             scale_down_boundary: Some(config.scale_down_boundary),
             ..SaturationEntry::default()
         };
-        let thresholds = Thresholds::read(&entry, Mode::Upstream);
+        let thresholds = Thresholds::default().with(&entry);
         let validation_error = |thresholds: &Thresholds| thresholds.validate().err().unwrap_or_default();
         assert_eq!(validation_error(&thresholds), validate_error);
         assert_eq!(validation_error(&thresholds.filled()), validate_error_after_defaults);

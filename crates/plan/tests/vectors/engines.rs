@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use steersman_plan::variant::Mode;
+use steersman_plan::variant::analyze::saturation_percentage::{self, PodSaturation, Spare};
 use steersman_plan::variant::config::thresholds::Thresholds;
-use steersman_plan::variant::saturation::VariantState;
-use steersman_plan::variant::saturation::shares::{self, Replica};
-use steersman_plan::variant::solve::{Need, Offer, Reason, cost_aware};
+use steersman_plan::variant::optimize::cost_aware::{Need, Offer, Reason, cost_aware};
+use steersman_plan::variant::progress::VariantState;
 
-use crate::file::{assert_known_differences, load_vectors, nearly_equal};
+use crate::file::{load_vectors, nearly_equal};
 
 #[derive(Deserialize)]
 struct File<T> {
@@ -60,11 +59,11 @@ struct Expected {
 fn share_engine_matches_upstream() {
     let Some(file) = load_vectors::<File<ShareCase>>("saturation-v1.json") else { return };
     let thresholds = Thresholds::default();
-    let mut differing_cases = Vec::new();
     for ShareCase { name, replicas, states, expected } in file.cases {
         let pods = replicas.unwrap_or_default().into_iter();
-        let pods = pods.map(|PodMetrics { pod, variant, kv, queue, cost }| Replica { pod, variant, kv, queue, cost });
-        let pods: Vec<Replica> = pods.collect();
+        let pods =
+            pods.map(|PodMetrics { pod, variant, kv, queue, cost }| PodSaturation { pod, variant, kv, queue, cost });
+        let pods: Vec<PodSaturation> = pods.collect();
         let states = states.into_iter().map(|WorkloadState { variant, current, desired, pending }| VariantState {
             variant,
             current,
@@ -73,21 +72,23 @@ fn share_engine_matches_upstream() {
             ..VariantState::default()
         });
         let states: Vec<VariantState> = states.collect();
-        let analysis = shares::analyze(&pods, &thresholds, Mode::Upstream);
+        let analysis = saturation_percentage::analyze(&pods, &thresholds, Spare::OfUnsaturated);
         assert!(nearly_equal(analysis.spare_kv, expected.avg_spare_kv), "{name}: {analysis:?}");
         assert!(nearly_equal(analysis.spare_queue, expected.avg_spare_queue), "{name}: {analysis:?}");
         assert_eq!(analysis.non_saturated, expected.non_saturated, "{name}");
         assert_eq!(analysis.replicas, expected.total_replicas, "{name}");
-        assert_eq!(analysis.one_can_go, expected.scale_down_safe, "{name}");
+        assert_eq!(analysis.has_spare_replica, expected.scale_down_safe, "{name}");
         assert_eq!(analysis.missing.is_some(), expected.should_scale_up, "{name}");
         assert_eq!(analysis.missing.clone().unwrap_or_default(), expected.scale_up_reason, "{name}");
-        assert_eq!(shares::targets(&analysis, &states, false).replicas, expected.targets, "{name}");
-        let ours = shares::analyze(&pods, &thresholds, Mode::Steersman);
-        if shares::targets(&ours, &states, true).replicas != expected.targets {
-            differing_cases.push(name);
+        for spare in [Spare::OfUnsaturated, Spare::OfAll] {
+            let analysis = saturation_percentage::analyze(&pods, &thresholds, spare);
+            assert_eq!(
+                saturation_percentage::targets(&analysis, &states, true).replicas,
+                expected.targets,
+                "{name}: {spare:?}"
+            );
         }
     }
-    assert_known_differences(&[], &differing_cases);
 }
 
 #[derive(Deserialize)]
@@ -121,7 +122,6 @@ struct SolverDecision {
 #[test]
 fn cost_aware_solver_matches_upstream() {
     let Some(file) = load_vectors::<File<SolverCase>>("cost-aware-optimizer.json") else { return };
-    let mut differing_cases = Vec::new();
     for SolverCase { name, required_capacity, spare_capacity, variants, expected } in file.cases {
         let need = Need { required: required_capacity, spare: spare_capacity };
         let offers = variants.iter().map(|VariantOffer { variant, cost, capacity, current }| Offer {
@@ -133,7 +133,7 @@ fn cost_aware_solver_matches_upstream() {
             ..Offer::default()
         });
         let offers: Vec<Offer> = offers.collect();
-        let targets = cost_aware(&offers, need, false, Mode::Upstream);
+        let targets = cost_aware(&offers, need, true);
         assert_eq!(targets.len(), expected.len(), "{name}");
         for SolverDecision { variant, target, action, reason } in &expected {
             assert_eq!(targets.get(variant), Some(target), "{name}: {variant}");
@@ -145,9 +145,5 @@ fn cost_aware_solver_matches_upstream() {
                 "{name}"
             );
         }
-        if cost_aware(&offers, need, true, Mode::Steersman) != targets {
-            differing_cases.push(name);
-        }
     }
-    assert_known_differences(&[], &differing_cases);
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use steersman_plan::variant::limits::enforce::{ScaleToZero, enforce};
-use steersman_plan::variant::limits::gpus::{GpuRequest, limit, short_product_name};
+use steersman_plan::variant::gpu_limit::{GpuRequest, limit, short_product_name};
+use steersman_plan::variant::scale_to_zero::{ScaleToZero, enforce};
 use steersman_plan::variant::{Explanation, FactorCode};
 
 use crate::file::load_vectors;

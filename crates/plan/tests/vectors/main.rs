@@ -1,5 +1,5 @@
-//! Compares `Mode::Upstream` with results that the Go operator computed. Cases in which `Mode::Steersman` differs are
-//! listed by name with the reason.
+//! Compares the stages of a decision with results that the Go operator computed. Cases with another result are listed by
+//! name with the reason.
 //!
 //! `STEERSMAN_VECTORS` names another folder with vector files; missing files in it are skipped.
 

@@ -68,7 +68,7 @@ mod tests {
     use jiff::Timestamp;
     use serde_json::json;
     use steersman_plan::variant::config::Config;
-    use steersman_plan::variant::saturation::tokens::capacity::Memory;
+    use steersman_plan::variant::memory::Memory;
     use steersman_plan::variant::{DecisionKind, FactorCode, ObservedVariant, Settings, plan};
     use steersman_reconcile::Lookup;
 

@@ -11,11 +11,9 @@ use kube::Resource;
 use kube::core::GroupVersionKind;
 use steersman_api::Family as Api;
 use steersman_api::variant::v1alpha1::{ConfigFault, VariantAutoscalingStatus};
-use steersman_plan::variant::config::{Config, ConfigSources, read};
-use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{
-    ConfigFinding, Decision, FleetPlan, Mode, ObservedVariant, Settings, event, faults, plan, status,
-};
+use steersman_plan::variant::config::{Config, ConfigSources, first_per_map, is_stored, read};
+use steersman_plan::variant::memory::Memory;
+use steersman_plan::variant::{ConfigFinding, Decision, FleetPlan, ObservedVariant, Settings, event, plan, status};
 use steersman_reconcile::{DecodeError, Event, EventType, Finding, NamespacedName, Severity};
 use steersman_runtime::apply::{Owner, StatusWrite, Stored, write_status};
 use steersman_runtime::controller::{InvalidObjects, serialize_status};
@@ -72,7 +70,7 @@ pub struct ReconcileState {
 
 impl ReconcileState {
     pub fn new(fleet: &Fleet, inside: Inside) -> Self {
-        let (config, _) = read(&fleet.config_maps.environment_only(), &Config::default(), Mode::Steersman);
+        let (config, _) = read(&fleet.config_maps.environment_only(), &Config::default());
         Self {
             config,
             parsed: None,
@@ -164,8 +162,8 @@ impl FleetController {
                 if let Some((_, findings)) = state.parsed.as_ref().filter(|(known, _)| *known == sources) {
                     return (sources, findings.clone());
                 }
-                let (config, findings) = cpu_bound::run(|| read(&sources, &state.config, Mode::Steersman));
-                let findings = faults::first_per_map(findings);
+                let (config, findings) = cpu_bound::run(|| read(&sources, &state.config));
+                let findings = first_per_map(findings);
                 if config.sources != state.config.sources {
                     tracing::info!(config_maps = config.sources.join(", "), "settings are read from these ConfigMaps");
                 }
@@ -215,9 +213,8 @@ impl FleetController {
             let fault = finding.fault();
             let before = state.findings.as_ref().and_then(|before| before.get(&fault));
             let is_new = !before.is_some_and(|before| before.contains(&finding.finding));
-            let is_stored = |variant: &ObservedVariant| {
-                variant.status.as_deref().is_some_and(|status| faults::is_stored(status, &fault))
-            };
+            let is_stored =
+                |variant: &ObservedVariant| variant.status.as_deref().is_some_and(|status| is_stored(status, &fault));
             let is_reported = state.findings.is_none() && observed.snapshot.variants.iter().any(is_stored);
             now.entry(fault).or_default().push(finding.finding.clone());
             if !is_new {
@@ -311,7 +308,7 @@ impl FleetController {
     ) -> Option<VariantAutoscalingStatus> {
         // Publishing the gauge is the actuation. Without a number nothing is published.
         let applied = decision.replicas.is_some();
-        let status = status(variant, decision, applied, Mode::Steersman, Timestamp::now());
+        let status = status(variant, decision, applied, Timestamp::now());
         let same =
             variant.status.as_deref().map_or(status == VariantAutoscalingStatus::default(), |known| *known == status);
         (!same || version.unknown_status.is_some()).then_some(status)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use steersman_plan::variant::limits::gpus::short_product_name;
+use steersman_plan::variant::gpu_limit::short_product_name;
 use steersman_reconcile::Lookup;
 use steersman_runtime::client::Server;
 

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 use steersman_plan::variant::config::{Config, ConfigSources, concerns};
-use steersman_plan::variant::saturation::tokens::capacity::Memory;
+use steersman_plan::variant::memory::Memory;
 use steersman_plan::variant::{
-    ConfigFinding, FleetSnapshot, MetricsError, Mode, ModelMetrics, ObservedVariant, Settings, has_model,
+    ConfigFinding, FleetSnapshot, MetricsError, ModelMetrics, ObservedVariant, Settings, has_model,
 };
 use steersman_reconcile::{DecodeError, Lookup, NamespacedName};
 use steersman_runtime::client::Server;
@@ -78,7 +78,7 @@ impl Fleet {
         let models = models(&variants, &config);
         let began = Instant::now();
         let pods = self.assign_pods(server, &mut variants).await;
-        let limited = config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter);
+        let limited = config.thresholds("", "").limiter;
         let gpus = if limited {
             nodes::count_gpus(server, self.node_selector.as_deref()).await
         } else {

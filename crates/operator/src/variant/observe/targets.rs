@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use serde_json::Value;
 use steersman_api::variant::v1alpha1::ScaleTargetRef;
 use steersman_plan::variant::ObservedTarget;
-use steersman_plan::variant::saturation::engine_args::Container;
+use steersman_plan::variant::analyze::engine_args::Container;
 use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STATEFUL_SET};
 use steersman_reconcile::quantity;
 

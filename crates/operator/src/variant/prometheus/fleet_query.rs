@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::batches::{batches, periods};
 use super::client::{Connection, QuerySession};
 use super::pod_index::PodIndex;
-use super::promql::{self, HITS, INPUT, KV, NamespaceSelector, OUTPUT, QUEUE};
+use super::promql::{self, HITS, INPUT, ITL, KV, NamespaceSelector, OUTPUT, QUEUE, RUNNING, SERVICE_TIME, TTFT};
 use super::query::query;
 use super::response::Sample;
 use super::results::{OtherModels, QueryResults, RequestCounts, picker_queues};
@@ -28,7 +28,7 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(30);
 const MAX_CONCURRENT: usize = 4;
 
 /// Queries about pods. Without the first three, nothing is known about a pod; the others are optional.
-const POD_METRICS: [PodMetric; 7] = [
+const POD_METRICS: [PodMetric; 14] = [
     PodMetric::Kv,
     PodMetric::Queue,
     PodMetric::Age,
@@ -36,6 +36,13 @@ const POD_METRICS: [PodMetric; 7] = [
     PodMetric::Input,
     PodMetric::Output,
     PodMetric::Hits,
+    PodMetric::Waiting,
+    PodMetric::Running,
+    PodMetric::Completed,
+    PodMetric::CompletionRate,
+    PodMetric::ServiceTime,
+    PodMetric::Ttft,
+    PodMetric::Itl,
 ];
 const REQUIRED_METRICS: [PodMetric; 3] = [PodMetric::Kv, PodMetric::Queue, PodMetric::Age];
 
@@ -299,5 +306,12 @@ fn pod_promql(metric: PodMetric, namespaces: &NamespaceSelector) -> String {
         PodMetric::Input => promql::ratio(&INPUT, namespaces),
         PodMetric::Output => promql::ratio(&OUTPUT, namespaces),
         PodMetric::Hits => promql::ratio(&HITS, namespaces),
+        PodMetric::Waiting => promql::newest(&QUEUE, namespaces),
+        PodMetric::Running => promql::newest(&RUNNING, namespaces),
+        PodMetric::Completed => promql::completed(namespaces),
+        PodMetric::CompletionRate => promql::completion_rate(namespaces),
+        PodMetric::ServiceTime => promql::ratio(&SERVICE_TIME, namespaces),
+        PodMetric::Ttft => promql::ratio(&TTFT, namespaces),
+        PodMetric::Itl => promql::ratio(&ITL, namespaces),
     }
 }

@@ -10,6 +10,7 @@ const POD_LABELS: &str = "namespace, pod, pod_name, instance, model_name";
 /// Used share of the KV cache: vLLM, its earlier name, SGLang.
 pub const KV: [&str; 3] = ["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"];
 pub const QUEUE: [&str; 2] = ["vllm:num_requests_waiting", "sglang:num_queue_reqs"];
+pub const RUNNING: [&str; 2] = ["vllm:num_requests_running", "sglang:num_running_reqs"];
 /// The first has the sizes as labels, the second as value.
 pub const CAPACITY: [&str; 2] = ["vllm:cache_config_info", "sglang:max_total_num_tokens"];
 /// Dividend and divisor: tokens by requests, hits by lookups. Python clients append `_total` to counters.
@@ -26,7 +27,23 @@ pub const HITS: [Ratio; 3] = [
     ("vllm:prefix_cache_hits", "vllm:prefix_cache_queries"),
     ("sglang:cached_tokens_total", "sglang:prompt_tokens_total"),
 ];
+/// Seconds by requests, or by tokens. Servers renamed the first metric of `ITL` to the second.
+pub const TTFT: [Ratio; 2] = [
+    ("vllm:time_to_first_token_seconds_sum", "vllm:time_to_first_token_seconds_count"),
+    ("sglang:time_to_first_token_seconds_sum", "sglang:time_to_first_token_seconds_count"),
+];
+pub const ITL: [Ratio; 4] = [
+    ("vllm:inter_token_latency_seconds_sum", "vllm:inter_token_latency_seconds_count"),
+    ("vllm:time_per_output_token_seconds_sum", "vllm:time_per_output_token_seconds_count"),
+    ("sglang:inter_token_latency_seconds_sum", "sglang:inter_token_latency_seconds_count"),
+    ("sglang:time_per_output_token_seconds_sum", "sglang:time_per_output_token_seconds_count"),
+];
+/// Time that requests ran, without their time in the queue.
+pub const SERVICE_TIME: [Ratio; 1] =
+    [("vllm:request_inference_time_seconds_sum", "vllm:request_inference_time_seconds_count")];
 const REQUESTS: [&str; 2] = ["vllm:request_success_total", "sglang:num_requests_total"];
+/// Histograms that a server exports from its start. It may export [`REQUESTS`] only after its first request.
+const REQUEST_HISTOGRAMS: [&str; 2] = ["vllm:request_prompt_tokens_count", "sglang:prompt_tokens_histogram_count"];
 /// Labels that differ only by how the same target is scraped. An endpoint picker without a pod name is identified by
 /// its address.
 const SCRAPE_LABELS: &str = "job, endpoint, service, container, prometheus, prometheus_replica";
@@ -63,6 +80,12 @@ pub fn peak(metrics: &[&str], within: &NamespaceSelector) -> String {
     format!("max by ({POD_LABELS}) ({})", either(recent.chain(newest)))
 }
 
+/// The newest value.
+pub fn newest(metrics: &[&str], within: &NamespaceSelector) -> String {
+    let values = metrics.iter().map(|metric| format!("{metric}{{{}}}", within.0));
+    format!("max by ({POD_LABELS}) ({})", either(values))
+}
+
 /// Age of the newest sample of each pod in seconds, by Prometheus' clock.
 pub fn age(within: &NamespaceSelector) -> String {
     let NamespaceSelector(within) = within;
@@ -88,15 +111,39 @@ pub fn ratio(ratios: &[Ratio], within: &NamespaceSelector) -> String {
     either(ratios.iter().map(|(above, below)| format!("{} / {}", rate(above), rate(below))))
 }
 
+/// Completed requests since the start of the server. A pod that two jobs scrape counts once. A histogram shows that a
+/// server without a counter has not completed any.
+pub fn completed(within: &NamespaceSelector) -> String {
+    either(REQUESTS.iter().chain(&REQUEST_HISTOGRAMS).map(|metric| completed_sum(&format!("{metric}{{{}}}", within.0))))
+}
+
+/// Completed requests per second in the last minute, or in the last five minutes if samples are rarer.
+pub fn completion_rate(within: &NamespaceSelector) -> String {
+    let rates = ["1m", "5m"].into_iter().flat_map(|window| {
+        REQUESTS.iter().map(move |metric| completed_sum(&format!("rate({metric}{{{}}}[{window}])", within.0)))
+    });
+    either(rates)
+}
+
+/// Adds up the reasons for which requests finish.
+fn completed_sum(counters: &str) -> String {
+    format!("sum by ({POD_LABELS}) (max without ({SCRAPE_LABELS}) ({counters}))")
+}
+
 /// Requests within `period`. `increase` misses the first value of a new series, so a series that did not exist at the
 /// start of the period counts with its maximum.
 pub fn requests(period: SignedDuration, within: &NamespaceSelector) -> String {
     let (NamespaceSelector(within), period) = (within, duration::prometheus(period));
-    let each = REQUESTS.iter().map(|metric| {
-        let series = format!("{metric}{{{within}}}");
-        format!("(max_over_time({series}[{period}]) unless {series} offset {period}) or increase({series}[{period}])")
+    let counts = [REQUESTS, REQUEST_HISTOGRAMS].into_iter().map(|metrics| {
+        let each = metrics.iter().map(|metric| {
+            let series = format!("{metric}{{{within}}}");
+            format!(
+                "(max_over_time({series}[{period}]) unless {series} offset {period}) or increase({series}[{period}])"
+            )
+        });
+        format!("sum by (namespace, model_name) ({})", either(each))
     });
-    format!("sum by (namespace, model_name) ({})", either(each))
+    either(counts)
 }
 
 /// Requests and bytes that wait at endpoint pickers: the sum over all queues and pickers. If two jobs scrape the same
@@ -155,7 +202,7 @@ mod tests {
         let within = NamespaceSelector::new(["n"], false);
         for (period, expected) in [(90, "[90s]"), (600, "[10m]"), (86_400, "[1d]"), (0, "[1s]")] {
             let query = requests(SignedDuration::from_secs(period), &within);
-            assert_eq!(query.matches(expected).count(), 4, "{query}");
+            assert_eq!(query.matches(expected).count(), 8, "{query}");
         }
     }
 }

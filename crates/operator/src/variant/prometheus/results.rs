@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use steersman_plan::variant::SchedulerQueue;
 use steersman_plan::variant::config::duration;
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{MetricsError, ModelMetrics, PodMetrics};
 use steersman_reconcile::{Lookup, NamespacedName};
 

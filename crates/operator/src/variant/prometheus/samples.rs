@@ -27,9 +27,21 @@ pub enum PodMetric {
     Input,
     Output,
     Hits,
+    /// Waiting requests in the newest sample.
+    Waiting,
+    Running,
+    Completed,
+    /// Completed requests per second.
+    CompletionRate,
+    /// Seconds that a request ran.
+    ServiceTime,
+    /// Seconds to the first token.
+    Ttft,
+    /// Seconds between tokens.
+    Itl,
 }
 
-const POD_METRIC_COUNT: usize = PodMetric::Hits as usize + 1;
+const POD_METRIC_COUNT: usize = PodMetric::Itl as usize + 1;
 
 /// A value of a pod. Pod and model are indices of 32 bits, because there are many values.
 pub struct PodValue {
@@ -184,6 +196,13 @@ impl PodValues {
                 input: get(values, PodMetric::Input),
                 output: get(values, PodMetric::Output),
                 hit_rate: get(values, PodMetric::Hits).map(|rate| rate.min(1.0)),
+                waiting: get(values, PodMetric::Waiting),
+                running: get(values, PodMetric::Running),
+                completed: get(values, PodMetric::Completed),
+                completed_per_second: get(values, PodMetric::CompletionRate),
+                service_seconds: get(values, PodMetric::ServiceTime),
+                ttft_seconds: get(values, PodMetric::Ttft),
+                itl_seconds: get(values, PodMetric::Itl),
             };
             let age = age(values);
             models.entry(model).or_default().push(if age > MAX_SAMPLE_AGE { Err(age) } else { Ok(metrics()) });
@@ -255,6 +274,7 @@ mod tests {
             target: Default::default(),
             ip: "10.0.0.1".parse().ok(),
             ready: true,
+            ready_since: None,
             started: started.map(|ago| NOW - SignedDuration::from_secs(ago)),
             gpus: 0,
             worker: false,

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::FleetPod;
 use super::pod_index::{Certainty, PodIndex};
-use super::promql::{CAPACITY, HITS, INPUT, KV, OUTPUT, QUEUE, Ratio};
+use super::promql::{CAPACITY, HITS, INPUT, KV, OUTPUT, QUEUE, RUNNING, Ratio};
 use super::response::{Sample, SampleLabels};
 use super::samples::{PodMetric, PodValue, value_of_pod};
 use super::scrape_schedule::{PodResult, ScrapeSchedule};
@@ -203,7 +203,12 @@ struct ScrapedMetrics {
 impl ScrapedMetrics {
     fn add(&mut self, sample: Sample) {
         let metric = sample.labels.metric.as_str();
-        let direct = [(PodMetric::Kv, KV.as_slice()), (PodMetric::Queue, &QUEUE), (PodMetric::Capacity, &CAPACITY)];
+        let direct = [
+            (PodMetric::Kv, KV.as_slice()),
+            (PodMetric::Queue, &QUEUE),
+            (PodMetric::Running, &RUNNING),
+            (PodMetric::Capacity, &CAPACITY),
+        ];
         if let Some((kind, _)) = direct.into_iter().find(|(_, names)| names.contains(&metric)) {
             if !self.count() {
                 return;
@@ -232,7 +237,8 @@ impl ScrapedMetrics {
         if self.count > MAX_SAMPLES { Err(TooLarge::Samples(MAX_SAMPLES)) } else { Ok(self) }
     }
 
-    /// Averages cover the time since the pod's server started, because a single scrape knows no other period.
+    /// Averages cover the time since the pod's server started, because a single scrape knows no other period. Counters of
+    /// requests and latencies, which are compared over time, are left out.
     fn values(self, index: &PodIndex<'_>, pod: usize) -> Vec<(PodMetric, PodValue)> {
         let mut samples = self.samples;
         let ratios = [(PodMetric::Input, INPUT.as_slice()), (PodMetric::Output, &OUTPUT), (PodMetric::Hits, &HITS)];
@@ -250,6 +256,9 @@ impl ScrapedMetrics {
         for (metric, sample) in samples {
             let Some(value) = own(metric, &sample) else { continue };
             values.push(value);
+            if metric == PodMetric::Queue {
+                values.extend(own(PodMetric::Waiting, &sample));
+            }
             if matches!(metric, PodMetric::Kv | PodMetric::Queue) {
                 // The value is from now, whatever the age of other samples.
                 values.extend(own(PodMetric::Age, &Sample { value: Some(0.0), ..sample }));

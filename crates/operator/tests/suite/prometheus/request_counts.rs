@@ -75,3 +75,20 @@ async fn models_have_separate_retention_periods() {
     assert_eq!(observed.len(), 21);
     assert_eq!(observed[&NamespacedName::new("a", MODEL)].requests, Lookup::Known(5.0));
 }
+
+/// A server may export the counter of its finished requests only after the first one.
+#[tokio::test]
+async fn server_without_requests_since_start_is_idle() {
+    let Some(env) = TestEnv::start(ClientAuth::NotRequired).await else { return };
+    let (client, model) = (env.client(), super::escaped_model_name());
+    let served = |count: u32| {
+        format!(
+            "vllm:kv_cache_usage_perc{{model_name=\"{model}\"}} 0\nvllm:num_requests_waiting{{model_name=\"{model}\"}} 0\n\
+             vllm:request_prompt_tokens_count{{model_name=\"{model}\"}} {count}\n"
+        )
+    };
+    env.serve_and_scrape("a", "one", &served(0));
+    until(&client, 3600, "no request", |count| count == 0.0).await;
+    env.pods.set("a", "one", served(3));
+    until(&client, 3600, "three requests", |count| count > 0.0).await;
+}

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use steersman::variant::prometheus::{FleetPod, ModelQuery, Prometheus};
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_plan::variant::SchedulerQueue;
 use steersman_plan::variant::{MetricsError, ModelMetrics};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_sim::expose;
@@ -77,6 +77,7 @@ async fn simulated_fleet_is_measured_correctly() {
         let waiting = fleet.waiting_at("one") as f64;
         observed.requests == Lookup::Known(fleet.served() as f64)
             && pod(observed, "one").is_some_and(|pod| pod.queue == Some(waiting) && pod.hit_rate.is_some())
+            && pod(observed, "one").is_some_and(|pod| pod.completed_per_second > Some(0.0) && pod.itl_seconds.is_some())
     };
     let observed = until(&client, &pods, "the busy fleet", averages).await;
     let one = pod(&observed, "one").unwrap();
@@ -85,5 +86,10 @@ async fn simulated_fleet_is_measured_correctly() {
     assert_eq!(one.total_kv, Some(8_000));
     let near = |value: Option<f64>, expected: f64| value.is_some_and(|value| (value - expected).abs() < 1e-6);
     assert!(near(one.input, 200.0) && near(one.output, 100.0) && near(one.hit_rate, 0.25), "{one:?}");
+    assert_eq!((one.running, one.waiting), (Some(fleet.pods()["one"].running() as f64), one.queue));
+    assert_eq!(one.completed, Some(fleet.counters("one").requests as f64));
+    assert!(near(one.service_seconds, 1.1), "100 tokens of prefill at 1,500/s and 100 tokens at 100/s: {one:?}");
+    assert!(near(one.itl_seconds, 1.0 / f64::from(SPEED.decode)), "{one:?}");
+    assert!(one.ttft_seconds > Some(10.0), "requests waited in the queue before the first token: {one:?}");
     assert_eq!(observed.queue, Lookup::Known(Some(SchedulerQueue { requests: 0.0, bytes: 0.0 })));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use steersman_plan::variant::MetricsError;
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_plan::variant::SchedulerQueue;
 use steersman_reconcile::Lookup;
 use steersman_testkit::FakePodMetrics;
 use steersman_testkit::prometheus::ClientAuth;

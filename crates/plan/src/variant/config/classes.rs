@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::note::{Notes, entries};
-use crate::variant::Mode;
 
 /// The model name of a target that applies to every model without its own.
 const ANY: &str = "default/default";
@@ -81,12 +80,11 @@ fn among<'a>(classes: &[&'a Class], places: &[(&str, &str)]) -> Option<ClassTarg
     })
 }
 
-pub fn read(data: &BTreeMap<String, String>, mode: Mode, last: &Classes, notes: &mut Notes<'_>) -> Classes {
+pub fn read(data: &BTreeMap<String, String>, last: &Classes, notes: &mut Notes<'_>) -> Classes {
     let by_key = entries(
         data,
         |_| true,
         &last.by_key,
-        mode,
         notes,
         |_, class: &mut Class, _, _| {
             if !(1..=LAST).contains(&class.priority) {

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::note::{Notes, entries};
-use crate::variant::Mode;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostEntry {
@@ -22,12 +21,11 @@ pub struct Costs {
     pub entries: BTreeMap<String, CostEntry>,
 }
 
-pub fn read(data: &BTreeMap<String, String>, mode: Mode, last: &Costs, notes: &mut Notes<'_>) -> Costs {
+pub fn read(data: &BTreeMap<String, String>, last: &Costs, notes: &mut Notes<'_>) -> Costs {
     let entries = entries(
         data,
         |_| true,
         &last.entries,
-        mode,
         notes,
         |_, entry: &mut CostEntry, _, _| {
             number(&entry.cost)

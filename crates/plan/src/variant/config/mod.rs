@@ -5,7 +5,6 @@ pub mod classes;
 pub mod costs;
 pub mod duration;
 mod finding;
-mod interval;
 mod note;
 pub mod prometheus;
 mod saturation;
@@ -20,21 +19,29 @@ use steersman_reconcile::NamespacedName;
 
 use self::classes::Classes;
 use self::costs::Costs;
-pub use self::finding::ConfigFinding;
+pub use self::finding::{ConfigFinding, first_per_map, is_stored};
 use self::note::Notes;
 use self::prometheus::{PrometheusConfig, PrometheusConfigError};
 pub use self::saturation::Saturation;
 use self::thresholds::Thresholds;
 use self::zero::{ScaleToZeroConfig, Spelling};
-use super::{Mode, names};
+use super::names;
 
 pub type ConfigData = BTreeMap<String, String>;
 
 /// Most bytes of keys and values of a ConfigMap in a user's namespace: room for 2,000 models.
 pub const MAX_LOCAL_BYTES: usize = 256 * 1024;
 
-/// Stands for every key of a ConfigMap that is not read.
+/// Placeholder for all keys of a ConfigMap that is not read.
 const ANY_KEY: &str = "*";
+
+/// Key of the interval between two decisions on the fleet.
+const INTERVAL_KEY: &str = "GLOBAL_OPT_INTERVAL";
+const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+/// Outside of this range a finding is reported.
+const SHORT_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
+const LONG_INTERVAL: SignedDuration = SignedDuration::from_mins(10);
 
 /// All sources of settings.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -72,7 +79,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            interval: interval::USUAL,
+            interval: DEFAULT_INTERVAL,
             prometheus: None,
             costs: Costs::default(),
             classes: Classes::default(),
@@ -90,22 +97,22 @@ impl Config {
         self.local_zero.get(namespace).unwrap_or(&self.zero)
     }
 
-    /// The thresholds of a model. `None` only in upstream mode, if none are set.
-    pub fn thresholds(&self, namespace: &str, model: &str, mode: Mode) -> Option<Thresholds> {
+    /// The thresholds of a model.
+    pub fn thresholds(&self, namespace: &str, model: &str) -> Thresholds {
         let map = self.local_saturation.get(namespace).unwrap_or(&self.saturation);
         // Engine and limiter are chosen once for the whole fleet.
-        map.of(&self.saturation.common(), namespace, model, mode)
+        map.of(&self.saturation.common(), namespace, model)
     }
 }
 
 /// Keys of the main ConfigMap. Environment variables may have the same names.
 pub fn main_keys() -> impl Iterator<Item = &'static str> {
-    [interval::KEY].into_iter().chain(prometheus::KEYS)
+    [INTERVAL_KEY].into_iter().chain(prometheus::KEYS)
 }
 
 /// Total: the result is usable whatever the ConfigMaps hold. If a ConfigMap could not be read, the caller keeps `last`
 /// and does not call this.
-pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<ConfigFinding>) {
+pub fn read(seen: &ConfigSources, last: &Config) -> (Config, Vec<ConfigFinding>) {
     let mut findings = Vec::new();
     let empty = ConfigData::new();
     let own = |candidates: &[String]| found(seen, &seen.namespace, candidates);
@@ -113,9 +120,9 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
     let main = own(&names::main_maps(&seen.environment));
     let data = main.as_ref().map_or(&empty, |(_, data)| *data);
-    let text = data.get(interval::KEY).or_else(|| seen.environment.get(interval::KEY)).map(String::as_str);
-    let interval_map = of(&main).filter(|_| data.contains_key(interval::KEY));
-    let interval = interval::read(text, last.interval, &mut Notes { map: interval_map, findings: &mut findings });
+    let text = data.get(INTERVAL_KEY).or_else(|| seen.environment.get(INTERVAL_KEY)).map(String::as_str);
+    let interval_map = of(&main).filter(|_| data.contains_key(INTERVAL_KEY));
+    let interval = read_interval(text, last.interval, &mut Notes { map: interval_map, findings: &mut findings });
     let mut notes = Notes { map: of(&main), findings: &mut findings };
     let from_environment = prometheus::has_address(&seen.environment);
     let prometheus = match prometheus::read(&seen.environment, data, seen.allow_http) {
@@ -143,12 +150,12 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
     let costs_map = own(&[names::COSTS.to_owned()]);
     let data = costs_map.as_ref().map_or(&empty, |(_, data)| *data);
-    let costs = costs::read(data, mode, &last.costs, &mut Notes { map: of(&costs_map), findings: &mut findings });
+    let costs = costs::read(data, &last.costs, &mut Notes { map: of(&costs_map), findings: &mut findings });
 
     let classes_map = own(&[names::CLASSES.to_owned()]);
     let data = classes_map.as_ref().map_or(&empty, |(_, data)| *data);
     let mut notes = Notes { map: of(&classes_map), findings: &mut findings };
-    let classes = classes::read(data, mode, &last.classes, &mut notes);
+    let classes = classes::read(data, &last.classes, &mut notes);
 
     let switch = seen.environment.get(names::ZERO_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let read_zero =
@@ -157,7 +164,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
             let (map, data) = map.map_or((None, &empty), |(map, data)| (Some(map), data));
             let camel = map.as_ref().is_some_and(|map| map.name == names::ZERO_CAMEL);
             let spelling = if camel { Spelling::Camel } else { Spelling::Snake };
-            zero::read(data, spelling, mode, &last, &mut Notes { map, findings })
+            zero::read(data, spelling, &last, &mut Notes { map, findings })
         };
     let zero_names = [names::ZERO_CAMEL.to_owned(), names::ZERO_SNAKE.to_owned()];
     let zero_map = own(&zero_names);
@@ -165,7 +172,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
 
     let saturation_names = names::saturation_maps(&seen.environment);
     let saturation_map = own(&saturation_names);
-    let saturation = saturation::read(saturation_map.clone(), None, mode, &last.saturation, &mut findings);
+    let saturation = saturation::read(saturation_map.clone(), None, &last.saturation, &mut findings);
     let fleet = saturation.common();
 
     let is_large = |map: &NamespacedName| seen.too_large.contains(&(map.namespace.clone(), map.name.clone()));
@@ -197,7 +204,7 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
                 Notes { map: Some(map.0), findings: &mut findings }.too_large();
                 last_saturation
             } else {
-                saturation::read(Some(map), Some(&fleet), mode, &last_saturation, &mut findings)
+                saturation::read(Some(map), Some(&fleet), &last_saturation, &mut findings)
             };
             local_saturation.extend((!own.entries.is_empty()).then(|| (namespace.clone(), own)));
         }
@@ -213,6 +220,35 @@ pub fn read(seen: &ConfigSources, last: &Config, mode: Mode) -> (Config, Vec<Con
     let config =
         Config { interval, prometheus, costs, classes, zero, saturation, local_zero, local_saturation, sources };
     (config, findings)
+}
+
+fn read_interval(text: Option<&str>, last: SignedDuration, notes: &mut Notes<'_>) -> SignedDuration {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return DEFAULT_INTERVAL };
+    match duration::parse(text) {
+        Ok(interval) if interval <= SignedDuration::ZERO => {
+            notes.bad(INTERVAL_KEY, &format!("{text} is not greater than zero"));
+            last
+        }
+        Ok(interval) if interval < MIN_INTERVAL => {
+            notes.bent(INTERVAL_KEY, &format!("{text} is below the minimum; 1s is used"));
+            MIN_INTERVAL
+        }
+        Ok(interval) => {
+            if !(SHORT_INTERVAL..=LONG_INTERVAL).contains(&interval) {
+                let effect = if interval < SHORT_INTERVAL {
+                    "metrics do not change that often"
+                } else {
+                    "changes of the load are noticed late"
+                };
+                notes.odd(INTERVAL_KEY, &format!("{text} is outside the recommended range of 10s to 10m: {effect}"));
+            }
+            interval
+        }
+        Err(why) => {
+            notes.bad(INTERVAL_KEY, &why.to_string());
+            last
+        }
+    }
 }
 
 /// Whether a finding applies to objects of the namespace. ConfigMaps of other users' namespaces do not.

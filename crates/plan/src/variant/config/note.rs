@@ -6,7 +6,6 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use steersman_reconcile::{Finding, NamespacedName, Severity};
 
 use super::{ConfigFinding, MAX_LOCAL_BYTES};
-use crate::variant::Mode;
 use crate::yaml::{Budget, YamlError};
 
 /// Limits of the unknown fields that a finding names.
@@ -83,20 +82,18 @@ impl Notes<'_> {
     }
 }
 
-/// The entries of a ConfigMap with YAML or JSON values. An invalid entry keeps its last valid value; in upstream mode
-/// it is dropped.
+/// The entries of a ConfigMap with YAML or JSON values. An invalid entry keeps its last valid value.
 pub fn entries<T: DeserializeOwned + Clone>(
     data: &BTreeMap<String, String>,
     speaks: impl Fn(&str) -> bool,
     last: &BTreeMap<String, T>,
-    mode: Mode,
     notes: &mut Notes<'_>,
     check: impl Fn(&str, &mut T, Option<&T>, &mut Notes<'_>) -> Result<(), String>,
 ) -> BTreeMap<String, T> {
     let mut read = BTreeMap::new();
     let mut budget = Budget::default();
     for (key, text) in data.iter().filter(|(key, _)| speaks(key)) {
-        let before = last.get(key).filter(|_| mode == Mode::Steersman);
+        let before = last.get(key);
         let entry =
             yaml::<T>(&mut budget, text).and_then(|mut entry| check(key, &mut entry, before, notes).map(|()| entry));
         let entry = entry.map_err(|why| notes.bad(key, &why)).ok().or_else(|| before.cloned());

@@ -9,7 +9,7 @@ use steersman_reconcile::NamespacedName;
 use super::note::{Notes, entries, unknown_fields};
 use super::thresholds::{self, SaturationEntry, Thresholds};
 use super::{ConfigData, ConfigFinding};
-use crate::variant::{Mode, names};
+use crate::variant::names;
 
 /// Entries of one model that are compared with each other. A map may have thousands.
 const MOST_COMPARED: usize = 50;
@@ -29,23 +29,16 @@ impl Saturation {
         }
     }
 
-    /// Thresholds of one model. `fleet`: those of the operator's own map. `None` only in upstream mode, if none are
-    /// set.
-    pub fn of(&self, fleet: &Thresholds, namespace: &str, model: &str, mode: Mode) -> Option<Thresholds> {
-        let thresholds = match mode {
-            Mode::Upstream => Thresholds::read(self.entries.get(names::DEFAULT_ENTRY)?, mode).under(fleet),
-            Mode::Steersman => {
-                let base = self.common().under(fleet);
-                let own =
-                    self.entries.iter().filter_map(|(key, entry)| Some((rank(key, entry, namespace, model)?, entry)));
-                let mut own: Vec<_> = own.collect();
-                own.sort_by_key(|(rank, _)| *rank);
-                let merged = laid(&base, own.into_iter().map(|(_, entry)| entry));
-                // Entries that are each consistent with `default` may contradict each other; then `default` applies.
-                if sound(&merged).is_ok() { merged } else { base }
-            }
-        };
-        Some(thresholds.filled())
+    /// Thresholds of one model. `fleet`: those of the operator's own map.
+    pub fn of(&self, fleet: &Thresholds, namespace: &str, model: &str) -> Thresholds {
+        let base = self.common().under(fleet);
+        let own = self.entries.iter().filter_map(|(key, entry)| Some((rank(key, entry, namespace, model)?, entry)));
+        let mut own: Vec<_> = own.collect();
+        own.sort_by_key(|(rank, _)| *rank);
+        let merged = laid(&base, own.into_iter().map(|(_, entry)| entry));
+        // Entries that are each consistent with `default` may contradict each other; then `default` applies.
+        let thresholds = if sound(&merged).is_ok() { merged } else { base };
+        thresholds.filled()
     }
 }
 
@@ -78,19 +71,12 @@ fn sound(thresholds: &Thresholds) -> Result<(), String> {
 pub fn read(
     map: Option<(NamespacedName, &ConfigData)>,
     fleet: Option<&Thresholds>,
-    mode: Mode,
     last: &Saturation,
     findings: &mut Vec<ConfigFinding>,
 ) -> Saturation {
     let Some((map, data)) = map else { return Saturation::default() };
     let home = fleet.map(|_| map.namespace.clone());
     let mut notes = Notes { map: Some(map), findings };
-    if mode == Mode::Upstream {
-        let alone = |_: &str, entry: &mut SaturationEntry, _: Option<&SaturationEntry>, _: &mut Notes<'_>| {
-            Thresholds::read(entry, mode).validate()
-        };
-        return Saturation { entries: entries(data, |_| true, &last.entries, mode, &mut notes, alone) };
-    }
     // An entry is validated after it is merged, because the engine reads the merged thresholds.
     let over = |below: &Thresholds, entry: &SaturationEntry| {
         let own = below.with(entry);
@@ -98,7 +84,7 @@ pub fn read(
     };
     let is_common = |key: &str| key == names::DEFAULT_ENTRY;
     let shipped = Thresholds::default();
-    let common = entries(data, is_common, &last.entries, mode, &mut notes, |_, entry: &mut SaturationEntry, _, _| {
+    let common = entries(data, is_common, &last.entries, &mut notes, |_, entry: &mut SaturationEntry, _, _| {
         thresholds::known_analyzer(entry).and_then(|()| sound(&over(&shipped, entry)))
     });
     let mut read = Saturation { entries: common };
@@ -110,7 +96,6 @@ pub fn read(
         data,
         |key| !is_common(key),
         &last.entries,
-        mode,
         &mut notes,
         |_, entry: &mut SaturationEntry, _, _| {
             thresholds::known_analyzer(entry)?;

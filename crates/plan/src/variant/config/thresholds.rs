@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::variant::Mode;
-
-/// Name of the token engine.
+/// Names of the engines other than the default.
 const TOKENS: &str = "saturation";
+const PERCENTAGE: &str = "percentage";
 
 /// Smallest distance between threshold and trigger: some idle servers hold a block of the KV cache.
 const LEAST_ROOM: f64 = 0.01;
@@ -53,9 +52,9 @@ pub struct Thresholds {
     pub kv_spare: f64,
     /// Average spare queue length below which a replica is added.
     pub queue_spare: f64,
-    /// Token engine: utilization above which capacity is missing.
+    /// Utilization above which capacity is missing. The percentage engine does not use it.
     pub scale_up: f64,
-    /// Token engine: utilization below which capacity is spare.
+    /// Utilization below which capacity is spare. The percentage engine does not use it.
     pub scale_down: f64,
     pub analyzer: Analyzer,
     pub limiter: bool,
@@ -63,9 +62,11 @@ pub struct Thresholds {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Analyzer {
-    /// Compares shares of KV cache and queue, and changes one replica at a time.
+    /// Compares the rate at which requests arrive with the rate that the replicas can complete.
     #[default]
-    Shares,
+    Demand,
+    /// Compares the used shares of KV cache and queue, and changes one replica at a time.
+    Percentage,
     /// Compares tokens in use with the token capacity.
     Tokens,
 }
@@ -80,7 +81,7 @@ impl Default for Thresholds {
             queue_spare: 3.0,
             scale_up: 0.85,
             scale_down: 0.70,
-            analyzer: Analyzer::Shares,
+            analyzer: Analyzer::default(),
             limiter: false,
         }
     }
@@ -108,31 +109,14 @@ impl Thresholds {
         Self { analyzer: fleet.analyzer, limiter: fleet.limiter, ..self }
     }
 
-    /// Upstream reads missing fields as zero, and sets the token engine's defaults only after validation.
-    pub fn read(entry: &SaturationEntry, mode: Mode) -> Self {
-        match mode {
-            Mode::Steersman => Self::default().with(entry),
-            Mode::Upstream => Self {
-                kv_cache: 0.0,
-                queue_length: 0.0,
-                kv_spare: 0.0,
-                queue_spare: 0.0,
-                scale_up: 0.0,
-                scale_down: 0.0,
-                ..Self::default()
-            }
-            .with(entry),
-        }
-    }
-
-    /// Sets the token engine's thresholds if they are zero.
+    /// Sets the thresholds of the utilization if they are zero and the engine uses them.
     #[must_use]
     pub fn filled(mut self) -> Self {
         let shipped = Self::default();
-        if self.analyzer == Analyzer::Tokens && self.scale_up == 0.0 {
+        if self.analyzer != Analyzer::Percentage && self.scale_up == 0.0 {
             self.scale_up = shipped.scale_up;
         }
-        if self.analyzer == Analyzer::Tokens && self.scale_down == 0.0 {
+        if self.analyzer != Analyzer::Percentage && self.scale_down == 0.0 {
             self.scale_down = shipped.scale_down;
         }
         self
@@ -157,7 +141,7 @@ impl Thresholds {
         if kv_cache < kv_spare {
             return Err(format!("kvCacheThreshold ({kv_cache:.2}) should be >= kvSpareTrigger ({kv_spare:.2})"));
         }
-        if self.analyzer == Analyzer::Shares {
+        if self.analyzer == Analyzer::Percentage {
             return Ok(());
         }
         if !boundary(scale_up) {
@@ -184,7 +168,7 @@ impl Thresholds {
                  raise it to 1 or more",
                 self.queue_length
             )),
-            _ if self.analyzer == Analyzer::Shares && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
+            _ if self.analyzer != Analyzer::Tokens && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
                 Some(format!(
                     "kvCacheThreshold ({:.3}) is less than {LEAST_ROOM} above kvSpareTrigger ({:.3}), so an idle replica \
                      may have too little spare KV cache, and replicas would be added without end: raise the first or lower \
@@ -207,13 +191,17 @@ fn at_least_zero(value: f64) -> bool {
 }
 
 fn analyzer(name: &str) -> Analyzer {
-    if name == TOKENS { Analyzer::Tokens } else { Analyzer::Shares }
+    match name {
+        TOKENS => Analyzer::Tokens,
+        PERCENTAGE => Analyzer::Percentage,
+        _ => Analyzer::Demand,
+    }
 }
 
 /// Upstream treats any other name as none.
 pub fn known_analyzer(entry: &SaturationEntry) -> Result<(), String> {
     match entry.analyzer_name.as_deref() {
-        None | Some("" | TOKENS) => Ok(()),
-        Some(_) => Err(format!("analyzerName must be \"{TOKENS}\" or empty")),
+        None | Some("" | TOKENS | PERCENTAGE) => Ok(()),
+        Some(_) => Err(format!("analyzerName must be \"{PERCENTAGE}\", \"{TOKENS}\" or empty")),
     }
 }

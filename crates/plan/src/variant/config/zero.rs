@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::duration;
 use super::note::{Notes, entries, unknown_fields, yaml};
-use crate::variant::Mode;
 use crate::yaml::Budget;
 
 /// Default retention period.
@@ -102,56 +101,43 @@ impl ScaleToZeroConfig {
 pub fn read(
     data: &BTreeMap<String, String>,
     spelling: Spelling,
-    mode: Mode,
     last: &ScaleToZeroConfig,
     notes: &mut Notes<'_>,
 ) -> ScaleToZeroConfig {
     let defaults_key = if spelling == Spelling::Camel { "__defaults__" } else { "default" };
     let speaks = |key: &str| spelling == Spelling::Snake || key == defaults_key || key.starts_with("model.");
-    if mode == Mode::Steersman {
-        tell_ignored(data, &speaks, notes);
-    }
-    let entries =
-        entries(data, speaks, &last.entries, mode, notes, |key, entry: &mut ScaleToZeroEntry, before, notes| {
-            if key != defaults_key && entry.model_id.as_deref().unwrap_or_default().is_empty() {
-                return Err("modelID is missing (model_id in wva-model-scale-to-zero-config)".to_owned());
-            }
-            if let Err(why) = retention(entry, key, notes) {
-                notes.bad(key, &why);
-                entry.retention = before.and_then(|before| before.retention.clone());
-            }
-            Ok(())
-        });
+    tell_ignored(data, &speaks, notes);
+    let entries = entries(data, speaks, &last.entries, notes, |key, entry: &mut ScaleToZeroEntry, before, notes| {
+        if key != defaults_key && entry.model_id.as_deref().unwrap_or_default().is_empty() {
+            return Err("modelID is missing (model_id in wva-model-scale-to-zero-config)".to_owned());
+        }
+        if let Err(why) = retention(entry, key, notes) {
+            notes.bad(key, &why);
+            entry.retention = before.and_then(|before| before.retention.clone());
+        }
+        Ok(())
+    });
     let mut read = ScaleToZeroConfig { environment: last.environment, ..ScaleToZeroConfig::default() };
     for (key, entry) in &entries {
         let period = entry.retention.as_deref().and_then(|text| duration::parse(text).ok());
         let level = Level { enabled: entry.enabled, retention: period };
-        let namespace = match (mode, spelling) {
-            (Mode::Upstream, Spelling::Snake) => String::new(),
-            _ => entry.namespace.clone().unwrap_or_default(),
-        };
+        let namespace = entry.namespace.clone().unwrap_or_default();
         match entry.model_id.clone() {
             _ if key == defaults_key => read.defaults = level,
             None => {}
-            // Upstream distinguishes entries by model alone.
-            Some(model) if mode == Mode::Upstream && read.models.keys().any(|(_, known)| *known == model) => {
-                notes.duplicate(key, &model);
-            }
             Some(model) if read.models.contains_key(&(namespace.clone(), model.clone())) => {
                 notes.duplicate(key, &model)
             }
             Some(model) => drop(read.models.insert((namespace, model), level)),
         }
     }
-    if mode == Mode::Steersman {
-        let (mut of_entries, mut of_models) = (Budget::default(), Budget::default());
-        for (key, text) in data.iter().filter(|(key, _)| speaks(key.as_str())) {
-            // Every entry counts, as above, so that the same ones are beyond the limits.
-            let is_read = yaml::<ScaleToZeroEntry>(&mut of_entries, text).is_ok();
-            if !is_read && !entries.contains_key(key) {
-                let whom = yaml::<Whom>(&mut of_models, text).ok().and_then(|whom| whom.model_id);
-                read.unread.insert(key.clone(), whom);
-            }
+    let (mut of_entries, mut of_models) = (Budget::default(), Budget::default());
+    for (key, text) in data.iter().filter(|(key, _)| speaks(key.as_str())) {
+        // Every entry counts, as above, so that the same ones are beyond the limits.
+        let is_read = yaml::<ScaleToZeroEntry>(&mut of_entries, text).is_ok();
+        if !is_read && !entries.contains_key(key) {
+            let whom = yaml::<Whom>(&mut of_models, text).ok().and_then(|whom| whom.model_id);
+            read.unread.insert(key.clone(), whom);
         }
     }
     read.entries = entries;

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 use steersman_api::meta::conditions;
 use steersman_plan::variant::config::{Config, ConfigSources, read};
-use steersman_plan::variant::{FleetSnapshot, MetricsError, Mode, excluded_status, hints};
+use steersman_plan::variant::{FleetSnapshot, MetricsError, excluded_status, hints};
 use steersman_reconcile::{EventType, Lookup, NamespacedName};
 
 use super::config::{SATURATION, SYSTEM, seen as config_sources};
@@ -255,7 +255,7 @@ fn invalid_thresholds_keep_message() {
         (format!("{tokens}scaleDownBoundary: 0.9"), "scaleUpThreshold (0.85) must be > scaleDownBoundary (0.90)"),
     ] {
         let sources = config_sources(&[(SYSTEM, SATURATION, &[("default", &entry)])]);
-        let (_, findings) = read(&sources, &Config::default(), Mode::Steersman);
+        let (_, findings) = read(&sources, &Config::default());
         assert!(findings.iter().any(|finding| finding.message.contains(message)), "{findings:?}\n{message}");
     }
 }
@@ -263,7 +263,7 @@ fn invalid_thresholds_keep_message() {
 #[test]
 fn invalid_settings_keep_message() {
     let first_message = |sources: &ConfigSources| {
-        let (_, findings) = read(sources, &Config::default(), Mode::Steersman);
+        let (_, findings) = read(sources, &Config::default());
         findings.first().map(|finding| finding.message.clone()).unwrap_or_default()
     };
     let entry = "modelID: m\nenableScaleToZero: true";
@@ -299,9 +299,8 @@ fn unusual_fleet_keeps_log_messages() {
 
 #[test]
 fn config_maps_keep_names_and_keys() {
-    let config = |name: &str, data: &[(&str, &str)]| {
-        read(&config_sources(&[(SYSTEM, name, data)]), &Config::default(), Mode::Steersman).0
-    };
+    let config =
+        |name: &str, data: &[(&str, &str)]| read(&config_sources(&[(SYSTEM, name, data)]), &Config::default()).0;
     for name in [
         "workload-variant-autoscaler-variantautoscaling-config",
         "variantautoscaling-config",
@@ -313,7 +312,7 @@ fn config_maps_keep_names_and_keys() {
     for name in ["workload-variant-autoscaler-saturation-scaling-config", "wva-saturation-scaling-config"] {
         let entry = "{kvCacheThreshold: 0.7, queueLengthThreshold: 6, kvSpareTrigger: 0.2, queueSpareTrigger: 2, \
                      enableLimiter: true, analyzerName: saturation, scaleUpThreshold: 0.8, scaleDownBoundary: 0.6}";
-        let thresholds = config(name, &[("default", entry)]).thresholds("ns", "m", Mode::Steersman).unwrap();
+        let thresholds = config(name, &[("default", entry)]).thresholds("ns", "m");
         let expected = json!({ "kv_cache": 0.7, "queue_length": 6.0, "kv_spare": 0.2, "queue_spare": 2.0, "scale_up": 0.8,
             "scale_down": 0.6, "analyzer": "Tokens", "limiter": true });
         assert_eq!(json!(thresholds), expected, "{name}");
@@ -345,7 +344,7 @@ fn environment_keeps_variable_names() {
         let mut sources = config_sources(&[(SYSTEM, "mine", map), (SYSTEM, "my-thresholds", entry)]);
         let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         sources.environment.extend(pairs);
-        read(&sources, &Config::default(), Mode::Steersman).0
+        read(&sources, &Config::default()).0
     };
     let config = sources(&[
         ("CONFIG_MAP_NAME", "mine"),
@@ -353,7 +352,7 @@ fn environment_keeps_variable_names() {
         ("WVA_SCALE_TO_ZERO", "true"),
     ]);
     assert_eq!(config.interval, SignedDuration::from_secs(30));
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().kv_cache, 0.7);
+    assert_eq!(config.thresholds("ns", "m").kv_cache, 0.7);
     assert!(config.zero("ns").enabled("ns", "m"));
     let config = sources(&[("PROMETHEUS_BEARER_TOKEN", "x"), ("PROMETHEUS_CA_CERT", "/ca.crt")]);
     let prometheus = format!("{:?}", config.prometheus.unwrap());

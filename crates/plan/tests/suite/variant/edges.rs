@@ -1,7 +1,7 @@
 //! Figures at the edge of what can be counted.
 
 use steersman_plan::variant::config::thresholds::SaturationEntry;
-use steersman_plan::variant::limits::gpus::{GpuRequest, limit};
+use steersman_plan::variant::gpu_limit::{GpuRequest, limit};
 use steersman_plan::variant::{ObservedTarget, plan};
 use steersman_reconcile::Lookup;
 

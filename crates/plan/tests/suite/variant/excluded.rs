@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::{Mode, excluded_status, names};
+use steersman_plan::variant::{excluded_status, names};
 
 use super::{a_fleet, a_variant, decision, now, replicas, spec, stored};
 
@@ -32,7 +32,7 @@ fn they_are_told_once_keep_their_number_and_begin_again_when_they_are_back() {
 
     seen.variants[0].status = Some(Arc::new(status));
     assert_eq!(excluded_status(&seen.variants[0], now()), None, "once");
-    let again = steersman_plan::variant::status(&seen.variants[0], &decision(&seen, "v"), true, Mode::Steersman, now());
+    let again = steersman_plan::variant::status(&seen.variants[0], &decision(&seen, "v"), true, now());
     assert_eq!(said(&again, names::OPTIMIZATION)[..2], ["True", "OptimizationSucceeded"]);
     assert_eq!(said(&again, names::METRICS)[..2], ["True", "MetricsFound"]);
     assert_eq!(again.desired_optimized_alloc.unwrap().num_replicas, Some(3));

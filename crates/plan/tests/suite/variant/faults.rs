@@ -1,7 +1,7 @@
 //! As many faults as a person reads.
 
 use steersman_plan::variant::ConfigFinding;
-use steersman_plan::variant::faults::first_per_map;
+use steersman_plan::variant::config::first_per_map;
 use steersman_reconcile::{Finding, NamespacedName, Severity};
 
 fn fault(map: Option<&str>, message: String) -> ConfigFinding {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use steersman_api::variant::v1alpha1::{ConfigFault, ConfigMapReference, VariantAutoscalingStatus};
-use steersman_plan::variant::faults::is_stored;
+use steersman_plan::variant::config::is_stored;
 use steersman_plan::variant::legacy_texts::{limit, scale_target, unclamped_reason};
-use steersman_plan::variant::saturation::tokens::capacity::Memory;
+use steersman_plan::variant::memory::Memory;
 use steersman_plan::variant::{ConfigFinding, FleetSnapshot, ObservedVariant, event, excluded_status, plan, status};
 use steersman_reconcile::{Finding, NamespacedName, Severity};
 
@@ -52,7 +52,7 @@ fn outcome(seen: &FleetSnapshot) -> Vec<(Option<i32>, String, Option<String>)> {
     let plan = plan(seen);
     let each = |variant: &ObservedVariant| {
         let decision = &plan.decisions[&variant.key];
-        let status = status(variant, decision, true, seen.settings.mode, seen.now);
+        let status = status(variant, decision, true, seen.now);
         let event = event(variant, decision, &status).map(|event| event.reason.to_owned());
         (decision.replicas, decision.reason.clone(), event)
     };

@@ -5,6 +5,7 @@ mod apart;
 mod bounds;
 mod config;
 mod conflict;
+mod demand;
 mod doubt;
 mod earlier_texts;
 mod edges;
@@ -119,14 +120,18 @@ fn pods(variants: &[ObservedVariant], kv: f64, queue: f64) -> Vec<PodMetrics> {
                 input: Some(100.0),
                 output: Some(50.0),
                 hit_rate: Some(0.0),
+                ..PodMetrics::default()
             });
         }
     }
     pods
 }
 
-/// One model with these variants under this load, requests flowing, nothing limited.
+/// One model with these variants under this load, requests flowing, nothing limited, decided by the percentage engine.
 fn a_fleet(variants: Vec<ObservedVariant>, kv: f64, queue: f64) -> FleetSnapshot {
+    let mut config = Config::default();
+    let entry = SaturationEntry { analyzer_name: Some("percentage".into()), ..SaturationEntry::default() };
+    config.saturation.entries.insert("default".into(), entry);
     let model = ModelMetrics {
         pods: Ok(pods(&variants, kv, queue)),
         requests: Lookup::Known(100.0),
@@ -135,7 +140,7 @@ fn a_fleet(variants: Vec<ObservedVariant>, kv: f64, queue: f64) -> FleetSnapshot
     FleetSnapshot {
         now: now(),
         settings: Settings::default(),
-        config: Config::default(),
+        config,
         variants,
         models: BTreeMap::from([(NamespacedName::new(NAMESPACE, MODEL), model)]),
         gpus: Lookup::Unknown("not counted".into()),
@@ -185,7 +190,7 @@ fn stored(seen: &FleetSnapshot) -> BTreeMap<NamespacedName, Arc<VariantAutoscali
     let plan = plan(seen);
     let told = |variant: &ObservedVariant| {
         let decision = plan.decisions.get(&variant.key)?;
-        let status = status(variant, decision, true, seen.settings.mode, seen.now);
+        let status = status(variant, decision, true, seen.now);
         Some((variant.key.clone(), Arc::new(status)))
     };
     seen.variants.iter().filter_map(told).collect()

@@ -12,7 +12,7 @@ pub fn told(seen: &FleetSnapshot) -> Option<Event> {
     let variant = &seen.variants[0];
     let plan = plan(seen);
     let decision = &plan.decisions[&variant.key];
-    event(variant, decision, &status(variant, decision, true, seen.settings.mode, seen.now))
+    event(variant, decision, &status(variant, decision, true, seen.now))
 }
 
 fn reason(seen: &FleetSnapshot) -> &'static str {

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use steersman_api::variant::v1alpha1::MAX_MODEL_ID_LENGTH;
-use steersman_plan::variant::config::thresholds::SaturationEntry;
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_plan::variant::SchedulerQueue;
 use steersman_plan::variant::{
     DecidedBy, DecisionKind, Explanation, Factor, FactorCode, FactorSubject, FleetSnapshot, MetricsError, MetricsState,
-    Mode, ModelMetrics, ObservedTarget, ObservedVariant, TargetName, event, plan,
+    ModelMetrics, ObservedTarget, ObservedVariant, TargetName, event, plan,
 };
 use steersman_reconcile::Lookup;
 
@@ -174,19 +173,6 @@ fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));
     let words = "waiting for an earlier decision to be carried out: variant b has 1 replicas, 0 have metrics";
     assert_eq!(decision(&seen, "a").trace.hold_text(), Some(words));
-    seen.settings.mode = Mode::Upstream;
-    seen.config.saturation.entries.insert("default".into(), shipped());
-    assert_eq!(replicas(&seen, "a"), 3, "upstream looks only at variants with metrics");
-}
-
-fn shipped() -> SaturationEntry {
-    SaturationEntry {
-        kv_cache_threshold: Some(0.8),
-        queue_length_threshold: Some(5.0),
-        kv_spare_trigger: Some(0.1),
-        queue_spare_trigger: Some(3.0),
-        ..SaturationEntry::default()
-    }
 }
 
 #[test]

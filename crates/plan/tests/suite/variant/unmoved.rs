@@ -1,6 +1,6 @@
 //! Workloads that do not follow a larger number.
 
-use steersman_plan::variant::saturation::tokens::capacity::Memory;
+use steersman_plan::variant::memory::Memory;
 use steersman_plan::variant::{DecidedBy, FleetSnapshot, ObservedTarget, plan};
 
 use super::{

@@ -8,7 +8,7 @@ use super::{
 };
 
 fn short(seen: &FleetSnapshot) -> Vec<i32> {
-    plan(seen).memory.progress.values().filter_map(|waits| waits.short).map(|(replicas, _)| replicas).collect()
+    plan(seen).memory.progress.values().filter_map(|progress| progress.unready).map(|(replicas, _)| replicas).collect()
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! To zero, and not further than allowed.
 
 use jiff::SignedDuration;
+use steersman_plan::variant::SchedulerQueue;
+use steersman_plan::variant::analyze::engine_args::Container;
 use steersman_plan::variant::config::zero::Level;
-use steersman_plan::variant::saturation::engine_args::Container;
-use steersman_plan::variant::saturation::tokens::SchedulerQueue;
-use steersman_plan::variant::{DecisionKind, FleetSnapshot, MetricsError, MetricsState, Mode};
+use steersman_plan::variant::{DecisionKind, FleetSnapshot, MetricsError, MetricsState};
 use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, replicas, spec, the_model};
@@ -182,21 +182,4 @@ fn a_sleeping_model_stays_asleep_without_metrics() {
     assert_eq!((asleep.replicas, asleep.metrics), (Some(0), MetricsState::NoReplicas));
     seen.variants[0].status = Some(decided(1, "Woken", ago(0)));
     assert_eq!(replicas(&seen, "v"), 1, "a replica that was just asked for is not taken back");
-}
-
-#[test]
-fn upstream_sleeps_in_the_middle_of_a_request() {
-    let mut seen = an_idle_fleet();
-    the_model(&mut seen).pods.as_mut().unwrap()[0].kv = Some(0.5);
-    assert_ne!(both(&seen), (0, 0));
-    seen.settings.mode = Mode::Upstream;
-    seen.config.saturation.entries.insert(
-        "default".into(),
-        steersman_plan::variant::config::thresholds::SaturationEntry {
-            kv_cache_threshold: Some(0.8),
-            queue_length_threshold: Some(5.0),
-            ..Default::default()
-        },
-    );
-    assert_eq!(both(&seen), (0, 0));
 }

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use steersman_plan::variant::config::prometheus as address;
 use steersman_plan::variant::config::thresholds::{Analyzer, Thresholds};
 use steersman_plan::variant::config::{Config, ConfigSources, concerns, duration, read};
-use steersman_plan::variant::{Mode, names};
+use steersman_plan::variant::names;
 
 pub const SYSTEM: &str = "steersman-system";
 /// Default namespace of the earlier operator. Any user of the cluster may be able to create it.
@@ -36,7 +36,7 @@ pub fn seen(maps: &[Map<'_>]) -> ConfigSources {
 }
 
 fn config(maps: &[Map<'_>]) -> Config {
-    let (config, findings) = read(&seen(maps), &Config::default(), Mode::Steersman);
+    let (config, findings) = read(&seen(maps), &Config::default());
     assert_eq!(findings, [], "{maps:?}");
     config
 }
@@ -87,16 +87,16 @@ fn settings_come_from_one_namespace_only() {
 fn a_bad_interval_keeps_the_last_good_one_and_says_so() {
     let last = config(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "45s")])]);
     for bad in ["soon", "0s", "-1m"] {
-        let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", bad)])]), &last, Mode::Steersman);
+        let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", bad)])]), &last);
         assert_eq!(now.interval, SignedDuration::from_secs(45), "{bad}");
         assert!(findings[0].message.starts_with(&format!("ConfigMap {SYSTEM}/{MAIN}, key GLOBAL_OPT_INTERVAL: ")));
         assert_eq!(findings[0].reason, "ConfigValueInvalid");
     }
-    let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "5ms")])]), &last, Mode::Steersman);
+    let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "5ms")])]), &last);
     assert_eq!((now.interval, findings.len()), (SignedDuration::from_secs(1), 1));
     let told = findings[0].to_string();
     assert!(told.ends_with("5ms is below the minimum; 1s is used. Correct the value."), "{told}");
-    let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "20m")])]), &last, Mode::Steersman);
+    let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "20m")])]), &last);
     assert_eq!((now.interval, findings[0].reason), (SignedDuration::from_mins(20), "ConfigValueUnusual"));
     assert!(findings[0].message.contains("20m is outside the recommended range of 10s to 10m"), "{findings:?}");
 }
@@ -106,16 +106,14 @@ fn an_entry_that_turns_bad_is_what_it_last_was() {
     let good: &[(&str, &str)] = &[("default", "kvCacheThreshold: 0.7"), ("mine", "model_id: m\nkvCacheThreshold: 0.6")];
     let last = config(&[(SYSTEM, SATURATION, good)]);
     let bad: &[(&str, &str)] = &[("default", "kvCacheThreshold: 7"), ("mine", "{{{")];
-    let (now, findings) = read(&seen(&[(SYSTEM, SATURATION, bad)]), &last, Mode::Steersman);
+    let (now, findings) = read(&seen(&[(SYSTEM, SATURATION, bad)]), &last);
     assert_eq!(now.saturation, last.saturation);
     let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
     let wanted =
         format!("ConfigMap {SYSTEM}/{SATURATION}, key default: kvCacheThreshold must be between 0 and 1, got 7.00.");
     assert_eq!(messages[0], wanted);
     assert!(messages[1].contains("key mine: invalid YAML or a wrong type"), "{messages:?}");
-    let (upstream, _) = read(&seen(&[(SYSTEM, SATURATION, bad)]), &last, Mode::Upstream);
-    assert_eq!(upstream.saturation.entries.len(), 0, "upstream drops them");
-    let (gone, _) = read(&seen(&[]), &last, Mode::Steersman);
+    let (gone, _) = read(&seen(&[]), &last);
     assert_eq!(gone.saturation.entries.len(), 0, "a map that was removed is no bad value");
 }
 
@@ -127,9 +125,8 @@ fn thresholds_with_which_an_idle_replica_is_saturated_are_refused() {
         "queueLengthThreshold: 2",
         "analyzerName: saturation\nqueueLengthThreshold: 0.5\nqueueSpareTrigger: 0",
     ] {
-        let (config, findings) =
-            read(&seen(&[(SYSTEM, SATURATION, &[("default", entry)])]), &Config::default(), Mode::Steersman);
-        assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()), "{entry}");
+        let (config, findings) = read(&seen(&[(SYSTEM, SATURATION, &[("default", entry)])]), &Config::default());
+        assert_eq!(config.thresholds("ns", "m"), Thresholds::default(), "{entry}");
         assert_eq!(findings.len(), 1, "{entry}");
     }
 }
@@ -146,7 +143,7 @@ fn thresholds_are_merged_from_wide_to_narrow() {
             ("org", "model_id: org/m\nnamespace: ns\nscaleUpThreshold: 0.9"),
         ],
     )]);
-    let of = |namespace: &str, model: &str| config.thresholds(namespace, model, Mode::Steersman).unwrap();
+    let of = |namespace: &str, model: &str| config.thresholds(namespace, model);
     assert_eq!((of("ns", "m").queue_length, of("x", "m").queue_length, of("ns", "n").queue_length), (9.0, 8.0, 5.0));
     assert_eq!((of("ns", "m").kv_cache, of("ns", "org/m").scale_up, of("x", "org/m").scale_up), (0.7, 0.9, 0.85));
     assert_eq!(of("ns", "m").analyzer, Analyzer::Tokens);
@@ -155,8 +152,8 @@ fn thresholds_are_merged_from_wide_to_narrow() {
 #[test]
 fn an_entry_that_contradicts_the_common_one_is_left_out_and_named() {
     let data: &[(&str, &str)] = &[("default", "kvSpareTrigger: 0.3"), ("mine", "model_id: m\nkvCacheThreshold: 0.2")];
-    let (config, findings) = read(&seen(&[(SYSTEM, SATURATION, data)]), &Config::default(), Mode::Steersman);
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().kv_cache, 0.8);
+    let (config, findings) = read(&seen(&[(SYSTEM, SATURATION, data)]), &Config::default());
+    assert_eq!(config.thresholds("ns", "m").kv_cache, 0.8);
     let message = &findings[0].message;
     assert!(
         message.ends_with("together with entry default, kvCacheThreshold (0.20) should be >= kvSpareTrigger (0.30).")
@@ -172,12 +169,12 @@ fn a_namespace_with_maps_of_its_own_is_left_to_them() {
         ("team", names::ZERO_SNAKE, &[("m", "model_id: m\nretention_period: 3m")]),
         ("broken", names::ZERO_SNAKE, &[("m", "{{{")]),
     ]);
-    let read_it = |seen: &ConfigSources| read(seen, &Config::default(), Mode::Steersman).0;
+    let read_it = |seen: &ConfigSources| read(seen, &Config::default()).0;
     let without = read_it(&seen);
-    assert_eq!(without.thresholds("team", "m", Mode::Steersman).unwrap().kv_cache, 0.7, "nobody allowed it");
+    assert_eq!(without.thresholds("team", "m").kv_cache, 0.7, "nobody allowed it");
     seen.local = ["team".to_owned(), "broken".to_owned()].into();
     let config = read_it(&seen);
-    let team = config.thresholds("team", "m", Mode::Steersman).unwrap();
+    let team = config.thresholds("team", "m");
     assert_eq!((team.kv_cache, team.analyzer, team.limiter), (0.6, Analyzer::Tokens, false), "two choices are global");
     assert!(!config.zero("team").enabled("team", "m"), "replaced, not merged");
     assert_eq!(config.zero("team").retention("team", "m"), SignedDuration::from_mins(3));
@@ -200,7 +197,7 @@ fn one_model_may_sleep_in_one_namespace_and_not_in_another() {
     assert_eq!(zero.retention("test", "other"), SignedDuration::from_mins(10));
     let mut seen = seen(&[(SYSTEM, names::ZERO_CAMEL, data)]);
     seen.environment.insert("WVA_SCALE_TO_ZERO".into(), "True".into());
-    let (config, _) = read(&seen, &Config::default(), Mode::Steersman);
+    let (config, _) = read(&seen, &Config::default());
     assert!(config.zero("test").enabled("test", "m") && !config.zero("prod").enabled("prod", "m"));
 }
 
@@ -210,7 +207,7 @@ fn a_bad_price_takes_no_other_with_it() {
     let last = config(&[(SYSTEM, names::COSTS, &[("A100", good), ("G2", "{\"cost\": \"23\"}")])]);
     assert_eq!((last.costs.cents["A100"], last.costs.cents["G2"]), (40.0, 23.0));
     let now = seen(&[(SYSTEM, names::COSTS, &[("A100", "{\"cost\": \"41\"}"), ("G2", "{\"cost\": \"cheap\"}")])]);
-    let (now, findings) = read(&now, &last, Mode::Steersman);
+    let (now, findings) = read(&now, &last);
     assert_eq!((now.costs.cents["A100"], now.costs.cents["G2"]), (41.0, 23.0));
     assert_eq!(
         findings[0].message,
@@ -265,7 +262,7 @@ fn faults_of_a_users_own_map_are_nobody_elses() {
     let bad_everywhere = (SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "soon")][..]);
     let mut maps = seen(&[bad_here, bad_everywhere]);
     maps.local.insert("team-a".into());
-    let (_, findings) = read(&maps, &Config::default(), Mode::Steersman);
+    let (_, findings) = read(&maps, &Config::default());
     let of = |namespace: &str| findings.iter().filter(|finding| concerns(finding, &maps, namespace)).count();
     assert_eq!((findings.len(), of("team-a"), of("team-b")), (2, 2, 1), "{findings:?}");
 }
@@ -274,7 +271,7 @@ fn faults_of_a_users_own_map_are_nobody_elses() {
 fn without_a_map_a_fault_is_one_of_the_environment() {
     let mut none = seen(&[]);
     none.environment.clear();
-    let (_, findings) = read(&none, &Config::default(), Mode::Steersman);
+    let (_, findings) = read(&none, &Config::default());
     assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: no Prometheus"), "{findings:?}");
     assert!(concerns(&findings[0], &none, "team-a"));
     let told = findings[0].to_string();
@@ -283,7 +280,7 @@ fn without_a_map_a_fault_is_one_of_the_environment() {
     assert!(told.contains(remedy) && told.ends_with("replicas stay as they are."), "{told}");
     let mut given = seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", "http://p")])]);
     given.environment.clear();
-    let (_, findings) = read(&given, &Config::default(), Mode::Steersman);
+    let (_, findings) = read(&given, &Config::default());
     let told = findings[0].to_string();
     assert!(told.contains("HTTPS is required") && told.contains("Correct the value"), "{told}");
 }
@@ -295,7 +292,7 @@ fn an_address_that_is_none_does_not_take_the_place_of_a_good_one() {
         ..seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", url)])])
     };
     let good = "https://user:pa%40ss@prometheus.monitoring.svc:9090/path?x=1";
-    let (last, findings) = read(&with(good), &Config::default(), Mode::Steersman);
+    let (last, findings) = read(&with(good), &Config::default());
     assert_eq!(findings, []);
     for bad in [
         "https://",
@@ -306,27 +303,30 @@ fn an_address_that_is_none_does_not_take_the_place_of_a_good_one() {
         "https://se cret@a",
         "https://\u{e4}",
     ] {
-        let (now, findings) = read(&with(bad), &last, Mode::Steersman);
+        let (now, findings) = read(&with(bad), &last);
         assert_eq!(now.prometheus, last.prometheus, "{bad}");
         let told = findings[0].to_string();
         assert!(told.contains("key PROMETHEUS_BASE_URL: it is not a URL such as") && !told.contains("cret"), "{told}");
     }
     for good in ["https://10.0.0.1", "https://[fd00::1]:9090", "https://[fd00::1]", "https://a_b.c:1/"] {
-        assert_eq!(read(&with(good), &last, Mode::Steersman).1, [], "{good}");
+        assert_eq!(read(&with(good), &last).1, [], "{good}");
     }
 }
 
 #[test]
 fn what_is_written_and_has_no_effect_is_told() {
     let told = |name: &str, data: &[(&str, &str)]| -> Vec<String> {
-        let (_, findings) = read(&seen(&[(SYSTEM, name, data)]), &Config::default(), Mode::Steersman);
+        let (_, findings) = read(&seen(&[(SYSTEM, name, data)]), &Config::default());
         findings.iter().map(|finding| format!("{} {finding}", finding.reason)).collect()
     };
     let slip = told(SATURATION, &[("default", "kvCacheTreshold: 0.5"), ("note", "")]);
     let expected = "key default: unknown field \"kvCacheTreshold\". It has no effect. Known fields: model_id,";
     assert!(slip.len() == 1 && slip[0].contains(expected), "{slip:?}");
     let engine = told(SATURATION, &[("default", "analyzerName: saturation-v2")]);
-    assert!(engine.len() == 1 && engine[0].contains("analyzerName must be \"saturation\" or empty"), "{engine:?}");
+    assert!(
+        engine.len() == 1 && engine[0].contains("analyzerName must be \"percentage\", \"saturation\" or empty"),
+        "{engine:?}"
+    );
     assert_eq!(told(SATURATION, &[("default", "analyzerName: \"\"")]), [""; 0]);
     let newer: &[(&str, &str)] = &[("default", "enable_scale_to_zero: false"), ("readme", "words: [")];
     let passed_over = told(names::ZERO_CAMEL, newer);
@@ -349,9 +349,7 @@ fn an_entry_that_was_never_read_may_forbid_what_the_others_allow() {
     let slip: &[(&str, &str)] =
         &[("__defaults__", "enableScaleToZero: true"), ("model.m", "modelID: m\nenableScaleToZero: flase")];
     let torn: &[(&str, &str)] = &[("__defaults__", "enableScaleToZero: true"), ("model.m", "{{{")];
-    let zero = |data: &[(&str, &str)], last: &Config| {
-        read(&seen(&[(SYSTEM, names::ZERO_CAMEL, data)]), last, Mode::Steersman).0.zero
-    };
+    let zero = |data: &[(&str, &str)], last: &Config| read(&seen(&[(SYSTEM, names::ZERO_CAMEL, data)]), last).0.zero;
     let fresh = Config::default();
     assert_eq!(zero(good, &fresh).unknown("m"), None);
     assert_eq!((zero(slip, &fresh).unknown("m"), zero(slip, &fresh).unknown("n")), (Some("model.m"), None));
@@ -364,9 +362,9 @@ fn an_entry_that_was_never_read_may_forbid_what_the_others_allow() {
         ("team", names::ZERO_SNAKE, &[("default", "enable_scale_to_zero: flase")]),
     ]);
     own.local = ["team".to_owned()].into();
-    let (config, _) = read(&own, &fresh, Mode::Steersman);
+    let (config, _) = read(&own, &fresh);
     assert_eq!((config.zero("team").unknown("m"), config.zero("other").unknown("m")), (Some("default"), None));
-    let (again, _) = read(&own, &config, Mode::Steersman);
+    let (again, _) = read(&own, &config);
     assert_eq!(
         again.zero("team"),
         config.zero("team"),
@@ -391,13 +389,13 @@ fn alias_bombs_of_tenant_are_reported() {
     data.push(("model.z", "modelID: z\nenableScaleToZero: false"));
     let mut sources = seen(&[("team", names::ZERO_CAMEL, &data)]);
     sources.local.insert("team".to_owned());
-    let (config, findings) = read(&sources, &Config::default(), Mode::Steersman);
+    let (config, findings) = read(&sources, &Config::default());
     let last = findings.iter().rfind(|finding| finding.reason == "ConfigValueInvalid").unwrap();
     let message = "key model.z: the ConfigMap has more than 100000 YAML nodes after aliases are expanded, so that this entry \
                    and those after it are not read.";
     assert_eq!(last.message, format!("ConfigMap team/{}, {message}", names::ZERO_CAMEL));
     assert!(config.zero("team").unread.contains_key("model.z"), "an entry that is not read may forbid scale to zero");
-    let (again, same) = read(&sources, &config, Mode::Steersman);
+    let (again, same) = read(&sources, &config);
     assert_eq!((again, same), (config, findings), "unchanged sources need not be read again");
 }
 
@@ -406,12 +404,12 @@ fn large_map_of_tenant_is_reported() {
     let entry = [("__defaults__", "enableScaleToZero: true"), ("model.m", "modelID: m\nenableScaleToZero: true")];
     let mut sources = seen(&[("team", names::ZERO_CAMEL, &entry)]);
     sources.local.insert("team".to_owned());
-    let (known, _) = read(&sources, &Config::default(), Mode::Steersman);
+    let (known, _) = read(&sources, &Config::default());
     let place = ("team".to_owned(), names::ZERO_CAMEL.to_owned());
     sources.maps.insert(place.clone(), BTreeMap::new());
     sources.too_large.insert(place);
     for last in [Config::default(), known] {
-        let (config, findings) = read(&sources, &last, Mode::Steersman);
+        let (config, findings) = read(&sources, &last);
         let finding = findings.iter().find(|finding| finding.reason == "ConfigMapTooLarge").unwrap();
         let message = "it is too large to be read; at most 262144 bytes of keys and values are.";
         assert_eq!(finding.message, format!("ConfigMap team/{}, {message}", names::ZERO_CAMEL));

@@ -75,7 +75,7 @@ fn the_defaults_of_the_page_are_those_that_hold() {
         analyzer: Analyzer::Tokens,
         limiter: true,
     };
-    assert_eq!(others.with(&entry), empty.thresholds("ns", "m", Mode::Steersman).unwrap());
+    assert_eq!(others.with(&entry), empty.thresholds("ns", "m"));
 }
 
 #[test]
@@ -88,11 +88,11 @@ fn the_examples_of_the_page_are_read_without_a_word_against_them() {
             maps.maps.insert((SYSTEM.to_owned(), map["metadata"]["name"].as_str().unwrap().to_owned()), data);
         }
     }
-    let (config, findings) = read(&maps, &Config::default(), Mode::Steersman);
+    let (config, findings) = read(&maps, &Config::default());
     assert_eq!((findings, maps.maps.len(), config.sources.len()), (vec![], 4, 4));
-    let granite = config.thresholds("team-b", "ibm/granite-13b", Mode::Steersman).unwrap();
+    let granite = config.thresholds("team-b", "ibm/granite-13b");
     assert_eq!((granite.queue_length, granite.limiter), (10.0, true));
-    let llama = config.thresholds("team-a", "meta-llama/Llama-3.2-1B-Instruct", Mode::Steersman).unwrap();
+    let llama = config.thresholds("team-a", "meta-llama/Llama-3.2-1B-Instruct");
     assert_eq!(llama.kv_spare, 0.15);
     assert!(config.zero.enabled("team-a", "ibm/granite-13b") && !config.zero.enabled("team-b", "ibm/granite-13b"));
     assert_eq!((config.costs.cents.len(), config.classes.by_key.len()), (1, 1));

@@ -14,7 +14,7 @@ fn a_password_is_told_nowhere_whatever_letters_it_has() {
     for password in ["p/w", "p?w", "p#w", "p@w", "12/w", "p://w", "p/w?x=@#"] {
         for scheme in ["http://", "https://", "ftp://", ""] {
             let url = format!("{scheme}admin:{password}@prom");
-            let (config, findings) = read(&set(&[("PROMETHEUS_BASE_URL", &url)]), &Config::default(), Mode::Steersman);
+            let (config, findings) = read(&set(&[("PROMETHEUS_BASE_URL", &url)]), &Config::default());
             let told = findings.iter().map(ToString::to_string).collect::<String>();
             assert!(!told.contains(password) && !told.contains("admin"), "{url}: {told}");
             assert!(!format!("{:?}", config.prometheus).contains(password), "{url}");
@@ -22,19 +22,17 @@ fn a_password_is_told_nowhere_whatever_letters_it_has() {
             assert_eq!(config.prometheus.is_some(), scheme == "https://" && password == "p@w", "{url}");
         }
     }
-    let (_, findings) =
-        read(&set(&[("PROMETHEUS_BASE_URL", "http://prom/x?token=s3cret")]), &Config::default(), Mode::Steersman);
+    let (_, findings) = read(&set(&[("PROMETHEUS_BASE_URL", "http://prom/x?token=s3cret")]), &Config::default());
     assert!(findings[0].message.ends_with("URL must use https:// scheme: http://prom/x?…."), "{findings:?}");
-    let (_, findings) =
-        read(&set(&[("PROMETHEUS_BASE_URL", "https://admin:p/w@prom")]), &Config::default(), Mode::Steersman);
+    let (_, findings) = read(&set(&[("PROMETHEUS_BASE_URL", "https://admin:p/w@prom")]), &Config::default());
     assert!(findings[0].message.contains("write / as %2F"), "{findings:?}");
 }
 
 #[test]
 fn an_address_that_was_taken_away_is_not_asked_any_more() {
-    let (last, _) = read(&set(&[("PROMETHEUS_BASE_URL", "https://prom")]), &Config::default(), Mode::Steersman);
+    let (last, _) = read(&set(&[("PROMETHEUS_BASE_URL", "https://prom")]), &Config::default());
     assert!(last.prometheus.is_some());
-    let (now, findings) = read(&set(&[]), &last, Mode::Steersman);
+    let (now, findings) = read(&set(&[]), &last);
     assert_eq!((now.prometheus, findings[0].reason), (None, "ConfigValueMissing"));
     assert!(findings[0].remedy.ends_with("Until then the load is unknown and replicas stay as they are."));
 }
@@ -42,10 +40,10 @@ fn an_address_that_was_taken_away_is_not_asked_any_more() {
 #[test]
 fn a_server_name_that_is_none_does_not_take_the_place_of_a_good_one() {
     let with = |name: &str| set(&[("PROMETHEUS_BASE_URL", "https://prom"), ("PROMETHEUS_SERVER_NAME", name)]);
-    let (last, findings) = read(&with("prometheus.example"), &Config::default(), Mode::Steersman);
+    let (last, findings) = read(&with("prometheus.example"), &Config::default());
     assert_eq!(findings, []);
     for bad in ["https://prometheus.example", "prometheus.example:9090", "a b", "*.example", "-a", "[::1]", "a.1"] {
-        let (now, findings) = read(&with(bad), &last, Mode::Steersman);
+        let (now, findings) = read(&with(bad), &last);
         assert_eq!(now.prometheus, last.prometheus, "{bad}");
         let place = format!("ConfigMap {SYSTEM}/{MAIN}, key PROMETHEUS_SERVER_NAME: {bad:?} is neither a host name");
         assert!(findings.len() == 1 && findings[0].message.starts_with(&place), "{findings:?}");
@@ -60,17 +58,17 @@ fn a_server_name_that_is_none_does_not_take_the_place_of_a_good_one() {
 fn a_fault_of_the_environment_is_not_looked_for_in_a_map() {
     let mut both = seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", "https://good")])]);
     both.environment.insert("PROMETHEUS_BASE_URL".into(), "http://plain".into());
-    let (_, findings) = read(&both, &Config::default(), Mode::Steersman);
+    let (_, findings) = read(&both, &Config::default());
     assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: HTTPS is required"), "{findings:?}");
     let mut interval = seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", "https://good")])]);
     interval.environment.insert("GLOBAL_OPT_INTERVAL".into(), "soon".into());
-    let (_, findings) = read(&interval, &Config::default(), Mode::Steersman);
+    let (_, findings) = read(&interval, &Config::default());
     assert!(findings[0].message.starts_with("Environment, key GLOBAL_OPT_INTERVAL: "), "{findings:?}");
     assert_eq!(findings[0].config_map, None);
     let mut lonely = set(&[]);
     lonely.environment.insert("PROMETHEUS_BASE_URL".into(), "https://p".into());
     lonely.environment.insert("PROMETHEUS_CLIENT_KEY_PATH".into(), "/k".into());
-    let (_, findings) = read(&lonely, &Config::default(), Mode::Steersman);
+    let (_, findings) = read(&lonely, &Config::default());
     assert!(findings[0].message.contains("key PROMETHEUS_CLIENT_CERT_PATH: "), "{findings:?}");
 }
 
@@ -81,7 +79,7 @@ const PATHS: [&str; 4] =
 fn file_path_in_config_map_is_refused() {
     for key in PATHS {
         let mut sources = set(&[("PROMETHEUS_BASE_URL", "https://p"), (key, "/var/run/secrets/token")]);
-        let (config, findings) = read(&sources, &Config::default(), Mode::Steersman);
+        let (config, findings) = read(&sources, &Config::default());
         assert_eq!(config.prometheus, None, "{key}");
         let text = findings[0].to_string();
         let expected =
@@ -93,7 +91,7 @@ fn file_path_in_config_map_is_refused() {
         for path in PATHS {
             sources.environment.insert(path.into(), format!("/environment/{path}"));
         }
-        let (config, findings) = read(&sources, &Config::default(), Mode::Steersman);
+        let (config, findings) = read(&sources, &Config::default());
         assert_eq!(findings, [], "{key}");
         let found = config.prometheus.unwrap();
         let file = |path: &str| format!("/environment/{path}");
@@ -106,7 +104,7 @@ fn file_path_in_config_map_is_refused() {
 #[test]
 fn config_map_may_contain_ca_certificates() {
     let given = set(&[("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_CA_CERT", "-----BEGIN CERTIFICATE-----\n")]);
-    let (config, findings) = read(&given, &Config::default(), Mode::Steersman);
+    let (config, findings) = read(&given, &Config::default());
     assert_eq!(findings, []);
     assert_eq!(config.prometheus.unwrap().ca, Some(CaCertificates::Pem("-----BEGIN CERTIFICATE-----".to_owned())));
 }
@@ -128,12 +126,12 @@ fn credentials_without_verification_are_refused() {
             ..set(&[address, insecure])
         },
     ] {
-        let (config, findings) = read(&refused, &Config::default(), Mode::Steersman);
+        let (config, findings) = read(&refused, &Config::default());
         assert_eq!(config.prometheus, None);
         let text = findings[0].to_string();
         assert!(text.contains("key PROMETHEUS_TLS_INSECURE_SKIP_VERIFY: a token or login is not sent to"), "{text}");
         assert!(!text.contains("s3cret"), "{text}");
     }
-    let (config, findings) = read(&set(&[address, insecure]), &Config::default(), Mode::Steersman);
+    let (config, findings) = read(&set(&[address, insecure]), &Config::default());
     assert!(findings.is_empty() && config.prometheus.unwrap().insecure_skip_verify);
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 const BY_TOKENS: &str = "analyzerName: saturation";
+const BY_PERCENTAGE: &str = "analyzerName: percentage";
 
 /// With a map of the operator's own and one of namespace `team`.
 fn two(own: &[(&str, &str)], team: &[(&str, &str)]) -> ConfigSources {
@@ -14,12 +15,12 @@ fn two(own: &[(&str, &str)], team: &[(&str, &str)]) -> ConfigSources {
 }
 
 fn told(seen: &ConfigSources, last: &Config) -> (Config, Vec<String>) {
-    let (config, findings) = read(seen, last, Mode::Steersman);
+    let (config, findings) = read(seen, last);
     (config, findings.iter().map(|finding| format!("{} {finding}", finding.reason)).collect())
 }
 
 fn team(config: &Config) -> Thresholds {
-    config.thresholds("team", "m", Mode::Steersman).unwrap()
+    config.thresholds("team", "m")
 }
 
 #[test]
@@ -34,15 +35,27 @@ fn a_namespaces_thresholds_are_judged_by_the_engine_that_will_read_them() {
         assert!(told.len() == 2 && told[0].starts_with(&place("default")), "{told:?}");
         assert!(told[1].starts_with(&place("mine")), "{told:?}");
         assert_eq!((team(&config).scale_up, team(&config).scale_down), (0.85, 0.70), "{entry}");
-        let seen = two(&[], &[("default", entry)]);
-        assert_eq!(read(&seen, &Config::default(), Mode::Steersman).1, [], "nobody reads it");
+        let seen = two(&[("default", BY_PERCENTAGE)], &[("default", entry)]);
+        assert_eq!(read(&seen, &Config::default()).1, [], "nobody reads it");
     }
+}
+
+#[test]
+fn analyzer_name_selects_the_engine() {
+    for (name, engine) in
+        [("", Analyzer::Demand), ("percentage", Analyzer::Percentage), ("saturation", Analyzer::Tokens)]
+    {
+        let entry = format!("analyzerName: {name:?}");
+        let (config, findings) = told(&two(&[("default", &entry)], &[]), &Config::default());
+        assert_eq!((team(&config).analyzer, findings.len()), (engine, 0), "{name}");
+    }
+    assert_eq!(team(&Config::default()).analyzer, Analyzer::Demand, "without a ConfigMap");
 }
 
 #[test]
 fn another_engine_judges_anew_what_was_good_before() {
     let own = &[("default", "scaleUpThreshold: 0.6\nkvCacheThreshold: 0.7")];
-    let (last, findings) = told(&two(&[], own), &Config::default());
+    let (last, findings) = told(&two(&[("default", BY_PERCENTAGE)], own), &Config::default());
     assert_eq!((findings.len(), team(&last).kv_cache), (0, 0.7));
     let (config, findings) = told(&two(&[("default", BY_TOKENS)], own), &last);
     assert_eq!((findings.len(), team(&config).analyzer, team(&config).scale_up), (1, Analyzer::Tokens, 0.85));
@@ -52,7 +65,7 @@ fn another_engine_judges_anew_what_was_good_before() {
 fn a_choice_that_is_made_for_the_whole_fleet_is_told_where_it_is_made_elsewhere() {
     let both = "analyzerName: saturation\nenableLimiter: true";
     let (config, findings) = told(&two(&[], &[("default", both)]), &Config::default());
-    assert_eq!((team(&config).analyzer, team(&config).limiter), (Analyzer::Shares, false));
+    assert_eq!((team(&config).analyzer, team(&config).limiter), (Analyzer::Demand, false));
     let starts = [
         format!("ConfigValueIgnored ConfigMap team/{SATURATION}, key default: analyzerName applies to the whole fleet"),
         format!(
@@ -69,16 +82,16 @@ fn a_choice_that_is_made_for_the_whole_fleet_is_told_where_it_is_made_elsewhere(
         findings.len() == 1 && findings[0].contains("key mine: analyzerName applies to the whole fleet"),
         "{findings:?}"
     );
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().analyzer, Analyzer::Tokens);
+    assert_eq!(config.thresholds("ns", "m").analyzer, Analyzer::Tokens);
 }
 
 #[test]
 fn an_entry_for_a_model_is_judged_as_it_lies_over_the_common_one() {
     let short = "model_id: m\nqueueLengthThreshold: 2";
     let config = config(&[(SYSTEM, SATURATION, &[("default", "queueSpareTrigger: 1"), ("mine", short)])]);
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().queue_length, 2.0);
+    assert_eq!(config.thresholds("ns", "m").queue_length, 2.0);
     let (config, findings) = told(&seen(&[(SYSTEM, SATURATION, &[("mine", short)])]), &Config::default());
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()));
+    assert_eq!(config.thresholds("ns", "m"), Thresholds::default());
     assert!(
         findings[0].contains("key mine: queueLengthThreshold (2.0) is below queueSpareTrigger (3.0)"),
         "{findings:?}"
@@ -91,6 +104,7 @@ fn an_idle_replica_has_room_between_both_shares_of_its_cache() {
         ("0.8", "0.8", "", false),
         ("0.105", "0.1", "", false),
         ("0.11", "0.1", "", true),
+        ("0.8", "0.8", "percentage", false),
         ("0.8", "0.8", "saturation", true),
     ] {
         let entry = format!("kvCacheThreshold: {share}\nkvSpareTrigger: {spare}\nanalyzerName: {engine:?}");
@@ -107,7 +121,7 @@ fn an_entry_for_a_model_that_turns_bad_is_what_it_last_was() {
         let (common, mine) = (format!("kvSpareTrigger: {spare}"), format!("model_id: m\nkvCacheThreshold: {share}"));
         seen(&[(SYSTEM, SATURATION, &[("default", &common), ("mine", &mine)])])
     };
-    let kv = |config: &Config| config.thresholds("ns", "m", Mode::Steersman).unwrap().kv_cache;
+    let kv = |config: &Config| config.thresholds("ns", "m").kv_cache;
     let (last, findings) = told(&with("0.3", "0.5"), &Config::default());
     assert_eq!((findings.len(), kv(&last)), (0, 0.5));
     let (now, findings) = told(&with("0.3", "0.2"), &last);
@@ -135,8 +149,8 @@ fn entries_that_are_good_one_by_one_and_not_together_are_named_and_the_common_on
          entry default applies to the model."
     );
     assert_eq!(findings, [expected]);
-    assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()));
-    let other = config.thresholds("other", "m", Mode::Steersman).unwrap();
+    assert_eq!(config.thresholds("ns", "m"), Thresholds::default());
+    let other = config.thresholds("other", "m");
     assert_eq!((other.kv_spare, other.queue_length), (0.5, 7.0), "elsewhere they hold");
     let mended = &[("all", wide), ("here", "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.6")];
     assert_eq!(told(&two(mended, &[]), &config).1, [""; 0]);
@@ -197,14 +211,14 @@ proptest! {
         let (last, _) = told(&maps(&entries[4..]), &Config::default());
         let (now, _) = told(&maps(&entries[..4]), &last);
         for (namespace, model) in [("team", "m"), ("team", "n"), ("ns", "m"), ("ns", "n")] {
-            let thresholds = now.thresholds(namespace, model, Mode::Steersman).unwrap();
+            let thresholds = now.thresholds(namespace, model);
             prop_assert_eq!(thresholds.validate(), Ok(()), "{}/{}", namespace, model);
             prop_assert_eq!(thresholds.always_saturated(), None, "{}/{}", namespace, model);
             prop_assert_eq!(thresholds.analyzer, now.saturation.common().analyzer);
         }
     }
 
-    /// What a model is not given although it was written is told.
+    /// Settings without effect on a model are reported.
     #[test]
     fn no_entry_is_passed_over_in_silence(entries in prop::collection::vec(an_entry(), 4)) {
         let of = |number: usize, namespace: &str| format!("model_id: m\n{namespace}{}", entries[number]);
@@ -215,7 +229,7 @@ proptest! {
         let all = config.saturation.entries.values();
         let fleet = config.saturation.common();
         let merged = all.fold(fleet.clone(), |below, entry| below.with(entry)).under(&fleet).filled();
-        let given = config.thresholds("ns", "m", Mode::Steersman).unwrap();
+        let given = config.thresholds("ns", "m");
         prop_assert!(clash || given == merged, "{findings:?}\n{given:?}\n{merged:?}");
     }
 }

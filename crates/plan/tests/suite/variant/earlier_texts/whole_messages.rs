@@ -4,13 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
-use steersman_plan::variant::config::thresholds::SaturationEntry;
+use steersman_plan::variant::bounds::Bounds;
 use steersman_plan::variant::config::{Config, main_keys, read};
-use steersman_plan::variant::limits::Bounds;
-use steersman_plan::variant::limits::fallback::{FallbackInput, Other, Path, Patience, Previous, fall_back};
-use steersman_plan::variant::limits::gpus::{GpuRequest, limit};
-use steersman_plan::variant::{MetricsError, Mode, names};
+use steersman_plan::variant::fallback::{FallbackInput, Path, Previous, fall_back};
+use steersman_plan::variant::gpu_limit::{GpuRequest, limit};
+use steersman_plan::variant::{MetricsError, names};
 use steersman_reconcile::{EventType, Lookup};
 
 use super::steady;
@@ -79,7 +77,7 @@ fn invalid_thresholds_keep_whole_message() {
         (format!("{tokens}scaleDownBoundary: 0.9"), "scaleUpThreshold (0.85) must be > scaleDownBoundary (0.90)"),
     ] {
         let sources = config_sources(&[(SYSTEM, SATURATION, &[("default", &entry)])]);
-        let (_, findings) = read(&sources, &Config::default(), Mode::Steersman);
+        let (_, findings) = read(&sources, &Config::default());
         let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
         assert_eq!(messages, [format!("{place}{message}.")]);
     }
@@ -115,7 +113,7 @@ fn invalid_settings_keep_whole_message() {
             ".",
         ),
     ] {
-        let (_, findings) = read(&sources, &Config::default(), Mode::Steersman);
+        let (_, findings) = read(&sources, &Config::default());
         let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
         assert_eq!(messages, [[place, kept, ours].concat()]);
     }
@@ -136,117 +134,65 @@ fn wva_48_lost_metrics_event_keeps_message() {
 
 /// A variant without a number of an engine: its current replicas, bounds and earlier decision.
 fn variant(current: i32, (min, max): (i32, Option<i32>), previous: Previous) -> FallbackInput {
-    FallbackInput {
-        variant_id: "m-A100-1".into(),
-        accelerators: 1,
-        bounds: Bounds { min, max },
-        current,
-        created: ago(120),
-        previous,
-    }
+    FallbackInput { bounds: Bounds { min, max }, current, created: ago(120), previous, others_run: false }
 }
 
 fn previous(replicas: i32, reason: &str, minutes: Option<i64>) -> Previous {
     Previous { replicas, reason: reason.into(), unclamped_reason: None, at: minutes.map(ago) }
 }
 
-fn other(accelerators: i64, current: i32) -> Other {
-    Other { variant_id: "m-L40S-1".into(), accelerators, min: 0, current, desired: 0 }
-}
-
 #[test]
 fn wva_25_fallback_keeps_reasons() {
     let free = (0, None);
     let first = || previous(0, "", None);
-    for (path, variant, others, reason) in [
+    for (path, variant, reason) in [
         (
             Path::LastResort,
             variant(3, free, previous(2, "Earlier", Some(1))),
-            vec![],
             "Last resort: deployment discovered late, using current=3 (was 2) = 3",
         ),
         (
             Path::LastResort,
             variant(1, (1, None), previous(2, "Earlier", Some(1))),
-            vec![],
             "Last resort: maintaining controller intent: max(minReplicas=1, previousOptimized=2) = 2",
         ),
         (
             Path::LastResort,
-            variant(0, free, first()),
-            vec![other(1, 2)],
+            FallbackInput { others_run: true, ..variant(0, free, first()) },
             "Last resort: first run, other variants handling load, starting at 0 = 0",
         ),
         (
             Path::LastResort,
             variant(0, free, first()),
-            vec![],
             "Last resort: first run with current=0, using safe default of 1 (waiting for deployment discovery) = 1",
         ),
         (
             Path::LastResort,
             variant(0, free, previous(2, "Earlier", None)),
-            vec![],
             "Last resort: preserving previous desired=2 (current temporarily 0) = 2",
         ),
         (
             Path::LastResort,
             variant(1, free, first()),
-            vec![],
             "Last resort: first run, using max(minReplicas=0, current=1) = 1",
         ),
         (
             Path::LastResort,
             variant(12, (0, Some(10)), first()),
-            vec![],
             "Last resort: first run, using max(minReplicas=0, current=12) (clamped to maxReplicas=10)",
         ),
         (
             Path::Fallback,
             variant(5, (0, Some(3)), previous(5, "Previous optimization", Some(1))),
-            vec![],
             "Previous optimization (clamped from 5 to 3 for bounds)",
         ),
         (
             Path::Fallback,
             variant(2, free, previous(2, "", Some(1))),
-            vec![],
             "Fallback: preserving previous allocation (no optimizer solution)",
         ),
     ] {
-        assert_eq!(fall_back(path, &variant, &others, Patience::Endless, now()).reason, reason);
-    }
-}
-
-#[test]
-fn wva_21_exceeded_retention_keeps_reasons() {
-    let idle = |min: i32| variant(2, (min, None), previous(2, "Earlier", Some(6)));
-    for (path, variant, others, zero, reason) in [
-        (
-            Path::Fallback,
-            idle(0),
-            vec![],
-            true,
-            "Fallback: retention period exceeded (>5m0s), scale-to-zero enabled, scaling to 0",
-        ),
-        (
-            Path::LastResort,
-            idle(0),
-            vec![],
-            false,
-            "Last resort: retention period exceeded (>5m0s), scale-to-zero disabled, cheapest variant set to 1",
-        ),
-        (
-            Path::Fallback,
-            FallbackInput { accelerators: 4, ..idle(0) },
-            vec![other(1, 0)],
-            false,
-            "Fallback: retention period exceeded (>5m0s), scale-to-zero disabled, non-cheapest variant set to 0",
-        ),
-        (Path::Fallback, idle(2), vec![], true, "Fallback: retention period exceeded (>5m0s), using minReplicas=2"),
-    ] {
-        let patience = Patience::Retention { period: SignedDuration::from_mins(5), zero };
-        assert_eq!(fall_back(path, &variant, &others, patience, now()).reason, reason);
+        assert_eq!(fall_back(path, &variant, now()).reason, reason);
     }
 }
 
@@ -275,24 +221,6 @@ fn wva_41_token_engine_keeps_whole_reasons() {
         by_tokens(&mut seen);
         assert_eq!(decision(&seen, "v").reason, reason);
     }
-}
-
-#[test]
-fn wva_43_enforced_scale_to_zero_keeps_reason() {
-    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.0, 0.0);
-    seen.settings.mode = Mode::Upstream;
-    seen.config.zero.environment = true;
-    let entry = SaturationEntry {
-        analyzer_name: Some("saturation".into()),
-        kv_cache_threshold: Some(0.8),
-        queue_length_threshold: Some(5.0),
-        scale_up_threshold: Some(0.85),
-        scale_down_boundary: Some(0.7),
-        ..SaturationEntry::default()
-    };
-    seen.config.saturation.entries.insert("default".into(), entry);
-    the_model(&mut seen).requests = Lookup::Known(0.0);
-    assert_eq!(decision(&seen, "v").reason, "V2 scale-down (optimizer: cost-aware, enforced)");
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Remembers token capacities between reconciles, for variants without a pod to measure.
+//! Holds everything that is remembered between reconciles. Its loss costs accuracy, not safety.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::variant::saturation::engine_args::EngineArgs;
-use crate::variant::saturation::progress::ScaleProgress;
+use super::analyze::engine_args::EngineArgs;
+use super::analyze::measured_demand::DemandMemory;
 
 /// Observations kept per kind of load.
 const WINDOW: usize = 10;
@@ -15,20 +15,21 @@ const KEEP_HISTORY: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Origin {
+pub enum CapacityOrigin {
     /// Measured on pods.
     Live,
     /// From the arguments of the workload.
     Deployment,
 }
 
+/// Token capacity of the replicas of a variant, for times without a pod to measure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct CapacityRecord {
     pub model: String,
     pub accelerator: String,
     /// Per replica.
     pub gpus: i32,
-    pub origin: Origin,
+    pub origin: CapacityOrigin,
     /// KV cache capacity in tokens; 0 if unknown.
     pub total_kv: i64,
     /// Tokens that a replica can serve.
@@ -37,30 +38,58 @@ pub struct Record {
     pub at: Timestamp,
 }
 
+/// Tokens in use of saturated replicas, the newest last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Observations {
+pub struct SaturatedTokens {
     pub tokens: VecDeque<i64>,
     pub at: Option<Timestamp>,
 }
 
 /// Average request length of a model in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Lengths {
+pub struct RequestLengths {
     pub input: f64,
     pub output: f64,
     pub at: Timestamp,
 }
 
-/// State between reconciles. Losing it costs accuracy, not safety.
+/// Timers of one scale target. Each holds the value it is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScaleProgress {
+    /// `spec.replicas`, while some replicas are not ready.
+    pub unready: Option<(i32, Timestamp)>,
+    /// Since when all replicas are ready again.
+    pub recovered: Option<Timestamp>,
+    /// `spec.replicas`, while more pods are ready.
+    pub surplus_pods: Option<(i32, Timestamp)>,
+    /// `spec.replicas`, while any larger number is decided.
+    pub scale_up: Option<(i32, Timestamp)>,
+    /// The smaller number that is decided, and `spec.replicas`.
+    pub scale_down: Option<((i32, i32), Timestamp)>,
+    pub ignored_target: Option<IgnoredTarget>,
+}
+
+/// A scale-up that a scale target did not follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IgnoredTarget {
+    pub requested: i32,
+    /// `spec.replicas`, which did not change.
+    pub current: i32,
+    pub last_request: Timestamp,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// By `namespace|model|variant`.
-    pub records: BTreeMap<String, Record>,
+    pub records: BTreeMap<String, CapacityRecord>,
     /// Tokens in use of saturated replicas, by model, accelerators and output length.
-    pub history: BTreeMap<String, Observations>,
+    pub history: BTreeMap<String, SaturatedTokens>,
     /// By `namespace|model|`.
     #[serde(default)]
-    pub lengths: BTreeMap<String, Lengths>,
+    pub lengths: BTreeMap<String, RequestLengths>,
+    /// Arrival rates and capacities, by `namespace|model|`.
+    #[serde(default)]
+    pub demand: BTreeMap<String, DemandMemory>,
     /// Timers of scale targets, by the same key as `records`.
     #[serde(default)]
     pub progress: BTreeMap<String, ScaleProgress>,
@@ -75,20 +104,20 @@ impl Memory {
     }
 
     pub fn observe(&mut self, key: &str, tokens: i64, now: Timestamp) {
-        let seen = self.history.entry(key.to_owned()).or_default();
-        seen.tokens.push_back(tokens);
-        while seen.tokens.len() > WINDOW {
-            seen.tokens.pop_front();
+        let history = self.history.entry(key.to_owned()).or_default();
+        history.tokens.push_back(tokens);
+        while history.tokens.len() > WINDOW {
+            history.tokens.pop_front();
         }
-        seen.at = Some(now);
+        history.at = Some(now);
     }
 
     /// Removes observations below `carried`: a replica without a queue that carries more shows that they were not the
     /// capacity. The replica that had a queue then may have been starting.
     pub fn refute(&mut self, key: &str, carried: i64) {
-        let Some(seen) = self.history.get_mut(key) else { return };
-        seen.tokens.retain(|tokens| *tokens >= carried);
-        if seen.tokens.is_empty() {
+        let Some(history) = self.history.get_mut(key) else { return };
+        history.tokens.retain(|tokens| *tokens >= carried);
+        if history.tokens.is_empty() {
             self.history.remove(key);
         }
     }
@@ -102,8 +131,8 @@ impl Memory {
 
     /// A record of the same model on equal hardware with equal settings, preferably measured. `within`: prefix of its
     /// key.
-    pub fn like(&self, key: &str, within: &str, record: &Record) -> Option<&Record> {
-        let fits = |(other_key, other): &(&String, &Record)| {
+    pub fn similar_record(&self, key: &str, within: &str, record: &CapacityRecord) -> Option<&CapacityRecord> {
+        let fits = |(other_key, other): &(&String, &CapacityRecord)| {
             let alike = match (&record.args, &other.args) {
                 (Some(a), Some(b)) => a.alike(b),
                 _ => false,
@@ -115,15 +144,16 @@ impl Memory {
                 && other.gpus == record.gpus
                 && alike
         };
-        let mut found: Vec<&Record> = self.records.iter().filter(fits).map(|(_, other)| other).collect();
-        found.sort_by_key(|other| other.origin != Origin::Live);
+        let mut found: Vec<&CapacityRecord> = self.records.iter().filter(fits).map(|(_, other)| other).collect();
+        found.sort_by_key(|other| other.origin != CapacityOrigin::Live);
         found.into_iter().next()
     }
 
     /// Drops expired entries.
-    pub fn forget(&mut self, now: Timestamp) {
+    pub fn expire(&mut self, now: Timestamp) {
         self.records.retain(|_, record| now.duration_since(record.at) <= KEEP_RECORDS);
-        self.lengths.retain(|_, known| now.duration_since(known.at) <= KEEP_HISTORY);
-        self.history.retain(|_, seen| seen.at.is_some_and(|at| now.duration_since(at) <= KEEP_HISTORY));
+        self.lengths.retain(|_, lengths| now.duration_since(lengths.at) <= KEEP_HISTORY);
+        self.demand.retain(|_, demand| demand.last_use().is_some_and(|at| now.duration_since(at) <= KEEP_RECORDS));
+        self.history.retain(|_, history| history.at.is_some_and(|at| now.duration_since(at) <= KEEP_HISTORY));
     }
 }
