@@ -1,6 +1,7 @@
 //! Measures the load of a model, and asks the selected engine how many replicas each variant should have.
 
 pub mod engine_args;
+pub mod queueing;
 pub mod saturation_percentage;
 pub mod saturation_tokens;
 
