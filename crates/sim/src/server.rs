@@ -1,6 +1,6 @@
 //! Simulates one pod that serves a model: its capacity, its running requests and its counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::Millis;
 use crate::queue::Ticket;
@@ -92,6 +92,8 @@ pub struct ModelServer {
     pub counters: ServerCounters,
     /// By number, in the order of their start.
     pub(crate) running_requests: BTreeMap<u64, RunningRequest>,
+    /// Requests that were routed to this pod and have not been started. Empty if the pods share one queue.
+    pub(crate) queued_requests: VecDeque<QueuedRequest>,
     /// Cancels the event of its start.
     pub(crate) start_ticket: Option<Ticket>,
 }
@@ -105,12 +107,18 @@ impl ModelServer {
             metrics_hidden: false,
             counters,
             running_requests: BTreeMap::new(),
+            queued_requests: VecDeque::new(),
             start_ticket: None,
         }
     }
 
     pub fn running(&self) -> usize {
         self.running_requests.len()
+    }
+
+    /// Requests that wait at this pod. Always 0 if the pods share one queue.
+    pub fn queued(&self) -> usize {
+        self.queued_requests.len()
     }
 
     /// Whether one more request fits. Each may need the tokens of its whole length.

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::analyze::engine_args::EngineArgs;
+use super::analyze::measured_demand::DemandMemory;
 
 /// Observations kept per kind of load.
 const WINDOW: usize = 10;
@@ -86,6 +87,9 @@ pub struct Memory {
     /// By `namespace|model|`.
     #[serde(default)]
     pub lengths: BTreeMap<String, RequestLengths>,
+    /// Arrival rates and capacities, by `namespace|model|`.
+    #[serde(default)]
+    pub demand: BTreeMap<String, DemandMemory>,
     /// Timers of scale targets, by the same key as `records`.
     #[serde(default)]
     pub progress: BTreeMap<String, ScaleProgress>,
@@ -149,6 +153,7 @@ impl Memory {
     pub fn expire(&mut self, now: Timestamp) {
         self.records.retain(|_, record| now.duration_since(record.at) <= KEEP_RECORDS);
         self.lengths.retain(|_, lengths| now.duration_since(lengths.at) <= KEEP_HISTORY);
+        self.demand.retain(|_, demand| demand.last_use().is_some_and(|at| now.duration_since(at) <= KEEP_RECORDS));
         self.history.retain(|_, history| history.at.is_some_and(|at| now.duration_since(at) <= KEEP_HISTORY));
     }
 }

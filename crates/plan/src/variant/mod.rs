@@ -33,7 +33,8 @@ pub use eligibility::{Conflict, conflicts, has_model};
 pub use events::{Hint, HintKind, event, hints, is_suppressed};
 pub use plan::{Decision, DecisionKind, FleetPlan, plan};
 pub use snapshot::{
-    FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, SchedulerQueue, Settings,
+    FleetSnapshot, MetricsError, ModelMetrics, ObservedTarget, ObservedVariant, PodMetrics, ReadyPod, SchedulerQueue,
+    Settings,
 };
 pub use status::{excluded_status, status};
 pub use target::TargetName;

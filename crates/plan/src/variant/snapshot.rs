@@ -88,6 +88,13 @@ impl ObservedVariant {
         self.scale_target().map(|target| target.replicas.unwrap_or(1).max(0))
     }
 
+    /// Ready replicas, or ready pods if there are more. `readyReplicas` of a StatefulSet includes pods that are being
+    /// scaled down.
+    pub fn ready_replicas(&self) -> i32 {
+        let current = self.current().unwrap_or_default();
+        self.scale_target().map_or(0, |target| target.ready.min(current).max(target.ready_pods))
+    }
+
     /// Cost of a replica.
     pub fn cost(&self) -> f64 {
         self.parsed_cost().unwrap_or(DEFAULT_COST)
@@ -225,6 +232,8 @@ pub struct ObservedTarget {
     pub ready: i32,
     /// Ready pods by their own status. During a rollout there may be more than `ready`.
     pub ready_pods: i32,
+    /// Names of the ready pods. Empty if they are unknown.
+    pub pods: Vec<ReadyPod>,
     /// Why the pods of the replicas cannot be found, and what to do about it.
     pub pods_error: Option<Box<str>>,
     /// GPUs that one replica requests.
@@ -232,6 +241,14 @@ pub struct ObservedTarget {
     /// GPUs that its pods on nodes request. `None` if its pods are unknown.
     pub used_gpus: Option<i32>,
     pub containers: Vec<Container>,
+}
+
+/// A ready pod, with or without metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReadyPod {
+    pub name: Arc<str>,
+    /// When it became ready.
+    pub since: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -55,6 +55,17 @@ const V1_TOKENS: i64 = 8192;
 const V0_TOKENS: i64 = 2048;
 
 impl EngineArgs {
+    /// Equal for servers of equal capacity on equal hardware.
+    pub fn capacity_key(&self) -> String {
+        let Self { gpu_memory_utilization, block_size, kv_cache_dtype, tensor_parallel_size, .. } = self;
+        let Self { num_gpu_blocks_override, max_num_seqs, max_model_len, enforce_eager, v1, .. } = self;
+        let tokens = self.effective_batched_tokens;
+        format!(
+            "{gpu_memory_utilization}/{block_size}/{kv_cache_dtype}/{tensor_parallel_size}/{num_gpu_blocks_override}/\
+             {max_num_seqs}/{max_model_len}/{enforce_eager}/{v1}/{tokens}"
+        )
+    }
+
     pub fn read(containers: &[Container]) -> Self {
         let mut read = Self { chunked_prefill: false, ..Self::default() };
         for container in containers {

@@ -1,6 +1,8 @@
 //! Measures the load of a model, and asks the selected engine how many replicas each variant should have.
 
+pub mod demand;
 pub mod engine_args;
+pub mod measured_demand;
 pub mod queueing;
 pub mod saturation_percentage;
 pub mod saturation_tokens;
@@ -189,9 +191,7 @@ fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, 
         }
     }
     for variant in model.variants {
-        // `readyReplicas` of a StatefulSet includes pods that are being scaled down.
-        let current = variant.current().unwrap_or_default();
-        let ready = variant.scale_target().map_or(0, |target| target.ready.min(current).max(target.ready_pods));
+        let ready = variant.ready_replicas();
         let known = pods.iter().filter(|(owner, _)| owner.key == variant.key).count();
         if i32::try_from(known).is_ok_and(|known| known < ready) {
             let text = format!("{known} of {ready} ready replicas of variant {} have metrics", variant.key.name);
