@@ -6,12 +6,15 @@ pub mod measured_demand;
 pub mod queueing;
 pub mod saturation_percentage;
 pub mod saturation_tokens;
+pub mod service_levels;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use steersman_reconcile::Finding;
 
-use super::config::thresholds::Analyzer;
+use self::service_levels::{Lengths, Outlook, ServiceLevels, SizeCache};
+use super::config::thresholds::{Analyzer, Thresholds};
 use super::memory::Memory;
 use super::progress::{VariantState, in_transition};
 use super::snapshot::{MetricsError, ObservedModel, ObservedVariant, PodMetrics};
@@ -36,6 +39,14 @@ pub struct ModelAnalysis {
     pub metrics: MetricsState,
     /// Or why there is none.
     pub recommendation: Result<Recommendation, Explanation>,
+    /// Inputs of the predicted latency, if the queueing engine decides.
+    pub outlook: Option<Outlook>,
+    /// Why variants without a recommended number keep theirs.
+    pub held: BTreeMap<String, Explanation>,
+    /// Variants that miss their latency targets even without load.
+    pub unreachable: BTreeSet<String>,
+    /// Findings about the profiles and classes, by variant.
+    pub findings: BTreeMap<String, Vec<Finding>>,
 }
 
 /// An engine's recommendation for a model.
@@ -60,27 +71,103 @@ pub struct ReplicaTarget {
     pub obstacle: Option<Explanation>,
 }
 
-pub fn analyze(model: &ObservedModel<'_>, states: &[VariantState], memory: &mut Memory) -> ModelAnalysis {
+pub fn analyze(
+    model: &ObservedModel<'_>,
+    states: &[VariantState],
+    memory: &mut Memory,
+    cache: &mut SizeCache,
+) -> ModelAnalysis {
+    let thresholds = model.snapshot.config.thresholds(model.namespace, model.name);
+    let levels = service_levels::of_model(model);
+    let is_queueing = service_levels::decides(thresholds.analyzer, &levels);
+    let mut analysis = if is_queueing {
+        by_service_levels(model, &levels, &thresholds, states, memory, cache)
+    } else {
+        by_saturation(model, &thresholds, states, memory)
+    };
+    for variant in model.variants {
+        let is_unreachable = analysis.unreachable.contains(&variant.key.name);
+        let findings = service_levels::findings(variant, model, &levels, is_queueing, is_unreachable);
+        analysis.findings.insert(variant.key.name.clone(), findings);
+    }
+    analysis
+}
+
+fn by_service_levels(
+    model: &ObservedModel<'_>,
+    levels: &ServiceLevels<'_>,
+    thresholds: &Thresholds,
+    states: &[VariantState],
+    memory: &mut Memory,
+    cache: &mut SizeCache,
+) -> ModelAnalysis {
+    let pods = match ready_pods(model) {
+        Ok(pods) => pods,
+        Err(metrics) => return ModelAnalysis::without_metrics(metrics, model),
+    };
+    let demand = demand::measure(model, thresholds, states, memory);
+    let is_recent = pods.iter().any(|(_, pod)| valid(pod.input).is_some_and(|input| input > 0.0));
+    let usual = saturation_tokens::usual_lengths(model, &pods, memory);
+    let lengths = usual.map(|usual| Lengths { input: usual.input, output: usual.output, is_recent });
+    match service_levels::recommend(model, levels, &demand, lengths, (&pods, states), cache) {
+        Ok(sized) => ModelAnalysis {
+            metrics: demand.silent.first().map_or(MetricsState::Available, |pod| without_metrics(pod, &demand)),
+            recommendation: Ok(sized.recommendation),
+            outlook: Some(sized.outlook),
+            held: sized.held,
+            unreachable: sized.unreachable,
+            findings: BTreeMap::new(),
+        },
+        Err(why) => ModelAnalysis::new(MetricsState::Incomplete(why.clone()), Err(why)),
+    }
+}
+
+/// The first pod is named, because a list would change the status whenever a pod comes or goes.
+fn without_metrics(pod: &str, demand: &measured_demand::Analysis) -> MetricsState {
+    let factor = Factor::about(FactorCode::ReplicasWithoutMetrics, FactorSubject::Pod(pod.to_owned()));
+    incomplete(factor, format!("{} ready pods have no metrics, such as {pod}", demand.silent.len()))
+}
+
+fn by_saturation(
+    model: &ObservedModel<'_>,
+    thresholds: &Thresholds,
+    states: &[VariantState],
+    memory: &mut Memory,
+) -> ModelAnalysis {
     let pods = match measured_pods(model) {
         Ok(pods) => pods,
-        Err(metrics) => {
-            let why = missing_metrics(&metrics, model.name);
-            return ModelAnalysis { metrics, recommendation: Err(why) };
-        }
+        Err(metrics) => return ModelAnalysis::without_metrics(metrics, model),
     };
-    let thresholds = model.snapshot.config.thresholds(model.namespace, model.name);
     let recommendation = match thresholds.analyzer {
-        Analyzer::Percentage => Ok(saturation_percentage::recommend(model, &thresholds, &pods, states)),
-        Analyzer::Tokens => saturation_tokens::recommend(model, &thresholds, &pods, states, memory),
+        Analyzer::Percentage | Analyzer::Automatic | Analyzer::Queueing => {
+            Ok(saturation_percentage::recommend(model, thresholds, &pods, states))
+        }
+        Analyzer::Tokens => saturation_tokens::recommend(model, thresholds, &pods, states, memory),
     };
     let metrics = match &recommendation {
         Ok(_) => MetricsState::Available,
         Err(why) => MetricsState::Incomplete(why.clone()),
     };
-    ModelAnalysis { metrics, recommendation }
+    ModelAnalysis::new(metrics, recommendation)
 }
 
 impl ModelAnalysis {
+    fn new(metrics: MetricsState, recommendation: Result<Recommendation, Explanation>) -> Self {
+        Self {
+            metrics,
+            recommendation,
+            outlook: None,
+            held: BTreeMap::new(),
+            unreachable: BTreeSet::new(),
+            findings: BTreeMap::new(),
+        }
+    }
+
+    fn without_metrics(metrics: MetricsState, model: &ObservedModel<'_>) -> Self {
+        let why = missing_metrics(&metrics, model.name);
+        Self::new(metrics, Err(why))
+    }
+
     /// The recommended number of a variant. Without a recommendation it keeps its number.
     pub fn propose<'a>(&self, model: &ObservedModel<'_>, variant: &'a ObservedVariant) -> Proposal<'a> {
         let held = variant.held(model.snapshot.now);
@@ -105,7 +192,12 @@ impl ModelAnalysis {
         if let Ok(recommendation) = &self.recommendation {
             match recommendation.targets.get(&variant.key.name) {
                 Some(number) => take_over(&mut proposal, recommendation, number),
-                None => report_pending_start(&mut proposal),
+                None => {
+                    if let Some(why) = self.held.get(&variant.key.name) {
+                        proposal.trace.hold = Some(why.clone());
+                    }
+                    report_pending_start(&mut proposal);
+                }
             }
         }
         proposal
@@ -155,29 +247,54 @@ impl Recommendation {
     }
 }
 
-/// The ready pods, if all of them have metrics. Partial metrics are not used: they could understate the load.
-fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
-    let incomplete = |factor: Factor, text: String| Err(MetricsState::Incomplete(Explanation::of(factor, text)));
-    let about = |code: FactorCode, variant: &ObservedVariant| {
-        Factor::about(code, FactorSubject::Variant(variant.key.name.clone()))
-    };
+/// The ready pods, with or without all metrics.
+fn ready_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
+    let mut pods = listed_pods(model)?;
+    let has_pods = !pods.is_empty();
+    pods.retain(|(_, pod)| pod.ready);
+    if pods.is_empty() { Err(no_ready_pods(model, has_pods)) } else { Ok(pods) }
+}
+
+/// The pods with metrics, ready or not.
+fn listed_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
     if model.variants.iter().all(|variant| variant.current() == Some(0)) {
         return Err(MetricsState::NoReplicas);
     }
     for variant in model.variants {
         if let Some(why) = variant.scale_target().and_then(|target| target.pods_error.as_deref()) {
-            return incomplete(about(FactorCode::PodsNotFound, variant), why.to_owned());
+            return Err(incomplete(about(FactorCode::PodsNotFound, variant), why.to_owned()));
         }
     }
     let is_ready = |variant: &&ObservedVariant| {
         variant.scale_target().is_some_and(|target| target.ready.max(target.ready_pods) > 0)
     };
-    let mut pods = match model.pods() {
+    match model.pods() {
         Err(MetricsError::NotFound) if !model.variants.iter().any(is_ready) => {
-            return Err(MetricsState::Incomplete(none_ready(model)));
+            Err(MetricsState::Incomplete(none_ready(model)))
         }
-        pods => pods.map_err(MetricsState::Unavailable)?,
-    };
+        pods => pods.map_err(MetricsState::Unavailable),
+    }
+}
+
+fn no_ready_pods(model: &ObservedModel<'_>, has_pods: bool) -> MetricsState {
+    if has_pods {
+        MetricsState::Incomplete(none_ready(model))
+    } else {
+        MetricsState::Unavailable(MetricsError::NotFound)
+    }
+}
+
+fn incomplete(factor: Factor, text: String) -> MetricsState {
+    MetricsState::Incomplete(Explanation::of(factor, text))
+}
+
+fn about(code: FactorCode, variant: &ObservedVariant) -> Factor {
+    Factor::about(code, FactorSubject::Variant(variant.key.name.clone()))
+}
+
+/// The ready pods, if all of them have metrics. Partial metrics are not used: they could understate the load.
+fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
+    let mut pods = listed_pods(model)?;
     let has_pods = !pods.is_empty();
     pods.retain(|(_, pod)| pod.ready);
     for (_, pod) in &pods {
@@ -187,7 +304,7 @@ fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, 
         ];
         if let Some((code, what, _)) = values.into_iter().find(|(.., value)| valid(*value).is_none()) {
             let factor = Factor::about(code, FactorSubject::Pod(pod.name.to_string()));
-            return incomplete(factor, format!("pod {} has no {what}", pod.name));
+            return Err(incomplete(factor, format!("pod {} has no {what}", pod.name)));
         }
     }
     for variant in model.variants {
@@ -195,14 +312,10 @@ fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, 
         let known = pods.iter().filter(|(owner, _)| owner.key == variant.key).count();
         if i32::try_from(known).is_ok_and(|known| known < ready) {
             let text = format!("{known} of {ready} ready replicas of variant {} have metrics", variant.key.name);
-            return incomplete(about(FactorCode::ReplicasWithoutMetrics, variant), text);
+            return Err(incomplete(about(FactorCode::ReplicasWithoutMetrics, variant), text));
         }
     }
-    match (pods.is_empty(), has_pods) {
-        (false, _) => Ok(pods),
-        (true, true) => Err(MetricsState::Incomplete(none_ready(model))),
-        (true, false) => Err(MetricsState::Unavailable(MetricsError::NotFound)),
-    }
+    if pods.is_empty() { Err(no_ready_pods(model, has_pods)) } else { Ok(pods) }
 }
 
 /// Reported instead of missing metrics, so that users do not look for a fault in the collection of metrics.

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Name of the token engine.
+/// Names of the engines.
+const PERCENTAGE: &str = "percentage";
 const TOKENS: &str = "saturation";
+const QUEUEING: &str = "queueing";
 
 /// Smallest distance between threshold and trigger: some idle servers hold a block of the KV cache.
 const LEAST_ROOM: f64 = 0.01;
@@ -61,11 +63,16 @@ pub struct Thresholds {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Analyzer {
-    /// Compares the used shares of KV cache and queue, and changes one replica at a time.
+    /// The queueing model for a model whose variants all have a profile and latency targets, the percentage engine for
+    /// others.
     #[default]
+    Automatic,
+    /// Compares the used shares of KV cache and queue, and changes one replica at a time.
     Percentage,
     /// Compares tokens in use with the token capacity.
     Tokens,
+    /// The queueing model for all models. A variant without a profile or latency targets keeps its number.
+    Queueing,
 }
 
 impl Default for Thresholds {
@@ -78,7 +85,7 @@ impl Default for Thresholds {
             queue_spare: 3.0,
             scale_up: 0.85,
             scale_down: 0.70,
-            analyzer: Analyzer::Percentage,
+            analyzer: Analyzer::Automatic,
             limiter: false,
         }
     }
@@ -138,7 +145,7 @@ impl Thresholds {
         if kv_cache < kv_spare {
             return Err(format!("kvCacheThreshold ({kv_cache:.2}) should be >= kvSpareTrigger ({kv_spare:.2})"));
         }
-        if self.analyzer == Analyzer::Percentage {
+        if self.analyzer != Analyzer::Tokens {
             return Ok(());
         }
         if !boundary(scale_up) {
@@ -165,7 +172,7 @@ impl Thresholds {
                  raise it to 1 or more",
                 self.queue_length
             )),
-            _ if self.analyzer == Analyzer::Percentage && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
+            _ if self.analyzer != Analyzer::Tokens && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
                 Some(format!(
                     "kvCacheThreshold ({:.3}) is less than {LEAST_ROOM} above kvSpareTrigger ({:.3}), so an idle replica \
                      may have too little spare KV cache, and replicas would be added without end: raise the first or lower \
@@ -188,13 +195,18 @@ fn at_least_zero(value: f64) -> bool {
 }
 
 fn analyzer(name: &str) -> Analyzer {
-    if name == TOKENS { Analyzer::Tokens } else { Analyzer::Percentage }
+    match name {
+        TOKENS => Analyzer::Tokens,
+        PERCENTAGE => Analyzer::Percentage,
+        QUEUEING => Analyzer::Queueing,
+        _ => Analyzer::Automatic,
+    }
 }
 
 /// Upstream treats any other name as none.
 pub fn known_analyzer(entry: &SaturationEntry) -> Result<(), String> {
     match entry.analyzer_name.as_deref() {
-        None | Some("" | TOKENS) => Ok(()),
-        Some(_) => Err(format!("analyzerName must be \"{TOKENS}\" or empty")),
+        None | Some("" | PERCENTAGE | TOKENS | QUEUEING) => Ok(()),
+        Some(_) => Err(format!("analyzerName must be \"{PERCENTAGE}\", \"{TOKENS}\", \"{QUEUEING}\" or empty")),
     }
 }

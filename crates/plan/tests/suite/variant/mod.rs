@@ -18,6 +18,7 @@ mod numbers;
 mod queueing;
 mod ready;
 mod report;
+mod service_levels;
 mod split;
 mod split_laws;
 mod targets;

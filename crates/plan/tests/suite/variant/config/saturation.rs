@@ -52,7 +52,7 @@ fn another_engine_judges_anew_what_was_good_before() {
 fn a_choice_that_is_made_for_the_whole_fleet_is_told_where_it_is_made_elsewhere() {
     let both = "analyzerName: saturation\nenableLimiter: true";
     let (config, findings) = told(&two(&[], &[("default", both)]), &Config::default());
-    assert_eq!((team(&config).analyzer, team(&config).limiter), (Analyzer::Percentage, false));
+    assert_eq!((team(&config).analyzer, team(&config).limiter), (Analyzer::Automatic, false));
     let starts = [
         format!("ConfigValueIgnored ConfigMap team/{SATURATION}, key default: analyzerName applies to the whole fleet"),
         format!(
