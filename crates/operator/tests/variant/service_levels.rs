@@ -39,8 +39,8 @@ async fn wva_28_latency_targets_decide_replicas() {
     let load = LoadGenerator::idle(&ns, MODEL).await;
     let _hpa = FakeHpa::start(&ns, &ns.probe);
     load.wait_for_pods(1).await;
-    // 60 requests at once, which are 30 requests/s. One replica serves nearly 20.
-    load.set_load(60);
+    // 50 requests at once, which are 25 requests/s. One replica serves nearly 20.
+    load.set_load(50);
     let object = ns.wait_for_desired("llama", 2).await;
     assert_eq!(reason(&object), "Optimizer solution: cost and latency optimized allocation");
     let object = ns.wait_until_settled("llama", 2).await;

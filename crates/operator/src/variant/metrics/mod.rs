@@ -233,8 +233,8 @@ impl Collector for Gauges {
 
 /// The predicted latencies of the Go operator, and the measured ones to compare them with.
 fn encode_latencies(state: &GaugeState, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    type Value = fn(&GaugeValues) -> Option<f64>;
-    let gauges: [(&str, &str, Value); 4] = [
+    type Seconds = fn(&GaugeValues) -> Option<f64>;
+    let gauges: [(&str, &str, Seconds); 4] = [
         (
             "wva_predicted_ttft_seconds",
             "Predicted Time To First Token (TTFT) in seconds from ModelAnalyzer for each model and scale target",

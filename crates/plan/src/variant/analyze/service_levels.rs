@@ -25,7 +25,7 @@ use crate::variant::trace::{Explanation, Factor, FactorCode, FactorSubject};
 /// A smaller size has to serve this multiple of the load.
 const HEADROOM: f64 = 1.1;
 
-/// Share of the smallest rate that stands for no load, so that one replica stays.
+/// Share of the smallest rate that is used in place of no load, so that one replica stays.
 const LEAST_LOAD: f64 = 1e-6;
 
 /// Relative tolerance of a comparison of rates.
@@ -38,7 +38,7 @@ const FLIP_CORRECTIONS: u32 = 8;
 /// The reason of all numbers, in the Go operator's wording.
 const REASON: &str = "Optimizer solution: cost and latency optimized allocation";
 
-/// What the queueing model needs to know of a variant.
+/// Profile and latency targets of a variant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceLevel<'a> {
     pub profile: Profile,
@@ -212,7 +212,7 @@ pub struct Sized {
     pub unreachable: BTreeSet<String>,
 }
 
-/// What is known of the rate of a replica.
+/// Rate of a replica, as far as it is known.
 enum Capacity {
     /// Requests per second within the targets.
     Serves {
@@ -517,7 +517,8 @@ fn awaited(
         f64::from(state.ready().min(number)) * supply.rate_per_replica.unwrap_or_default()
     };
     let ready: f64 = states.iter().zip(&problem.supplies).map(ready).sum();
-    let least = load.min(problem.capacity(numbers)) * (1.0 - ROUNDING);
+    // Without load, one ready replica stays.
+    let least = load.max(problem.least()).min(problem.capacity(numbers)) * (1.0 - ROUNDING);
     (ready < least).then(|| {
         let text = "the replicas that take over the load are not ready yet";
         Explanation::new(FactorCode::ReplicasStarting, text)
@@ -611,7 +612,7 @@ fn weighted(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     (weight > 0.0).then(|| sum / weight)
 }
 
-/// What the profile and the class of a variant do not do. `is_used`: the queueing engine decides for the model.
+/// Reports profiles and classes that have no effect. `is_used`: the queueing engine decides for the model.
 pub fn findings(
     variant: &ObservedVariant,
     model: &ObservedModel<'_>,

@@ -237,7 +237,7 @@ fn sum_over_states(rates: &[f64], max_queue: u32, arrival_rate: f64) -> SteadySt
 fn zero_rate_predicts_unloaded_latency() {
     for (times, prefill, itl, first_token) in [
         (ServiceTimes::PrefillDecode { alpha: 7.0, beta: 0.5, gamma: 3.0, delta: 0.01 }, 4.0, 7.5, 0.0),
-        // With 100 and 9 tokens an iteration takes 7 + 0.5·10.9·n; prefill of a request that finds nobody is 57.
+        // With 100 and 9 tokens an iteration takes 7 + 0.5·10.9·n; prefill of the only request is 57.
         (ServiceTimes::Iteration { alpha: 7.0, beta: 0.5, gamma: 0.0 }, 57.0, 12.95 + 5.45 / 9.0, 12.95 + 5.45 / 9.0),
     ] {
         let idle = server(times, 8, 80, 100.0, 9.0).predict(0.0).unwrap();

@@ -9,6 +9,7 @@ use serde_json::json;
 use steersman_api::variant::v1alpha1::{DecisionStatus, SloClassRef};
 use steersman_plan::variant::analyze::queueing::{LatencyTargets, Profile, RequestShape};
 use steersman_plan::variant::config::classes::{Class, Target};
+use steersman_plan::variant::gpu_limit::{GpuRequest, limit};
 use steersman_plan::variant::{Decision, DecisionKind, FactorCode, FleetSnapshot, MetricsState, ObservedVariant, plan};
 use steersman_reconcile::{Lookup, NamespacedName};
 
@@ -414,6 +415,19 @@ fn scarce_accelerators_follow_priority() {
         let priority = |name: &str| decisions[&NamespacedName::new(NAMESPACE, name)].priority;
         assert_eq!(priority("w") < priority("v"), first == "other");
     }
+    let request = |variant: &str, priority: i64, spare_kv: f64| GpuRequest {
+        variant: variant.into(),
+        accelerator: "H100".into(),
+        current: 1,
+        target: 2,
+        gpus: 1,
+        priority,
+        spare_kv,
+        ..GpuRequest::default()
+    };
+    let requests = [request("saturated", 10, 0.0), request("first", 1, 0.5), request("second", 1, 0.6)];
+    let grants = limit(&requests, &BTreeMap::from([("H100".to_owned(), 4)]));
+    assert_eq!(grants.iter().map(|grant| grant.target).collect::<Vec<_>>(), [1, 2, 1]);
 }
 
 #[test]
@@ -470,6 +484,7 @@ proptest! {
         };
         let (low, high) = (settled(load), settled(load + more));
         prop_assert!(low >= f64::from(load) / 10.0 * (1.0 - 1e-6), "{low} for {load}");
+        prop_assert!(high >= low * (1.0 - 1e-6), "{high} for {load} + {more}, {low} for {load}");
         prop_assert!(high >= f64::from(load + more) / 10.0 * (1.0 - 1e-6), "{high} for {load} + {more}");
     }
 

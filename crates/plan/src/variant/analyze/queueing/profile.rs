@@ -46,8 +46,8 @@ impl Profile {
             delta: milliseconds(prefill_parms, "delta", DELTA)?,
         };
         let read = Self { times, max_batch };
-        // One token in and one out is the fastest request.
-        match read.server(RequestShape { input: 1.0, output: 1.0 }) {
+        // A request needs at least one decode, because prefill may take no time.
+        match read.server(RequestShape { input: 1.0, output: 2.0 }) {
             Ok(_) => Ok(read),
             Err(why) => Err(ProfileError { field: "perfParms", why: why.to_string() }),
         }

@@ -50,12 +50,12 @@ pub struct ModelServer {
     max_queue: u32,
     shape: RequestShape,
     #[serde(skip)]
-    prefill: Line,
+    prefill: LinearTime,
     #[serde(skip)]
-    decode: Line,
+    decode: LinearTime,
     /// Time in service: prefill and all decodes.
     #[serde(skip)]
-    service: Line,
+    service: LinearTime,
     #[serde(skip)]
     itl_peak: Option<ItlPeak>,
 }
@@ -92,7 +92,7 @@ pub struct Prediction {
 
 /// A time that grows linearly with the number of requests in service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Line {
+struct LinearTime {
     fixed: f64,
     per_request: f64,
 }
@@ -104,7 +104,7 @@ struct ItlPeak {
     itl: f64,
 }
 
-impl Line {
+impl LinearTime {
     fn at(self, requests: f64) -> f64 {
         self.fixed + self.per_request * requests
     }
@@ -124,12 +124,12 @@ impl ServiceTimes {
     }
 
     /// Prefill, one decode, and the number of decodes.
-    fn phases(self, shape: RequestShape) -> (Line, Line, f64) {
+    fn phases(self, shape: RequestShape) -> (LinearTime, LinearTime, f64) {
         let RequestShape { input, output } = shape;
         let (prefill, decode, decodes) = match self {
             Self::PrefillDecode { alpha, beta, gamma, delta } => (
-                Line { fixed: gamma, per_request: delta * input },
-                Line { fixed: alpha, per_request: beta },
+                LinearTime { fixed: gamma, per_request: delta * input },
+                LinearTime { fixed: alpha, per_request: beta },
                 // Prefill yields the first token. Without it, even a single token needs a decode.
                 if input > 0.0 { output - 1.0 } else { (output - 1.0).max(1.0) },
             ),
@@ -137,13 +137,13 @@ impl ServiceTimes {
                 let context = input + output / 2.0;
                 let per_request = beta * (input + output) / (output + 1.0) + gamma * context;
                 (
-                    Line { fixed: alpha + (beta + gamma) * input, per_request },
-                    Line { fixed: alpha + beta + gamma * context, per_request },
+                    LinearTime { fixed: alpha + (beta + gamma) * input, per_request },
+                    LinearTime { fixed: alpha + beta + gamma * context, per_request },
                     output,
                 )
             }
         };
-        (if input > 0.0 { prefill } else { Line::default() }, decode, decodes)
+        (if input > 0.0 { prefill } else { LinearTime::default() }, decode, decodes)
     }
 }
 
@@ -159,7 +159,7 @@ impl ModelServer {
         check_range(Input::OutputTokens, shape.output, 1.0, MAX_INPUT)?;
         check_range(Input::MaxBatch, f64::from(max_batch), 1.0, f64::from(MAX_BATCH))?;
         let (prefill, decode, decodes) = times.phases(shape);
-        let service = Line {
+        let service = LinearTime {
             fixed: prefill.fixed + decodes * decode.fixed,
             per_request: prefill.per_request + decodes * decode.per_request,
         };
