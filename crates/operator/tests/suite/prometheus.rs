@@ -75,6 +75,7 @@ pub fn ready_pod(namespace: &str, name: &str) -> FleetPod {
         target: TargetName::new("apps", "Deployment", &format!("{name}-target")).into(),
         ip: None,
         ready: true,
+        ready_since: None,
         started: None,
         gpus: 0,
         worker: false,

@@ -50,8 +50,9 @@ async fn replica_bounds_hold_and_are_reported() {
 async fn gpu_limiter_stops_scale_up_without_nodes() {
     let Some(ns) = TestNamespace::excluded("scarce").await else { return };
     let operator = DedicatedOperator::start(ns.env.cluster, ns.name()).await;
-    operator.set_config_map(&ns.admin, SATURATION_CONFIG_MAP, json!({ "default": "enableLimiter: true" })).await;
     operator.use_prometheus(&ns.admin, &ns.env.prometheus).await;
+    let limiter = json!({ "default": "enableLimiter: true\nanalyzerName: percentage" });
+    operator.set_config_map(&ns.admin, SATURATION_CONFIG_MAP, limiter).await;
     let ns = TestNamespace { probe: operator.probe.clone(), ..ns };
     let gpu = json!({ "limits": { "nvidia.com/gpu": "1" } });
     ns.deploy_with_resources("decode", "llama", 2, gpu).await;

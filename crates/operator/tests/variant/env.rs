@@ -99,14 +99,18 @@ async fn store_invalid_object(admin: &Client) -> Result<()> {
     wait::eventually("the original schema is enforced again", rejected).await
 }
 
-/// Applies settings with which the operator queries this Prometheus every second.
+/// Applies settings with which the operator queries this Prometheus every second. The percentage engine decides within
+/// seconds; the default engine measures for minutes.
 pub async fn apply_settings(admin: &Client, namespace: &str, prometheus: &PrometheusServer) -> Result<()> {
     let data = json!({
         "GLOBAL_OPT_INTERVAL": "1s",
         "PROMETHEUS_BASE_URL": prometheus.url(),
         "PROMETHEUS_CA_CERT": fs::read_to_string(prometheus.file("ca.pem"))?,
     });
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": MAIN_CONFIG_MAP }, "data": data });
-    apply::apply_manifests(admin, Some(namespace), &map.to_string()).await?;
+    let engine = json!({ "default": "analyzerName: percentage" });
+    for (name, data) in [(MAIN_CONFIG_MAP, data), (SATURATION_CONFIG_MAP, engine)] {
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data });
+        apply::apply_manifests(admin, Some(namespace), &map.to_string()).await?;
+    }
     Ok(())
 }

@@ -1,15 +1,21 @@
 //! Missing or invalid metrics: the replicas stay as they are, and a condition gives the reason.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use steersman_testkit::prometheus::{ClientAuth, PrometheusServer};
+use steersman_testkit::wait;
 use tokio::sync::Mutex;
 
+use crate::env::SATURATION_CONFIG_MAP;
 use crate::fake_hpa::FakeHpa;
 use crate::load_generator::LoadGenerator;
 use crate::operator::DedicatedOperator;
-use crate::test_namespace::{TestNamespace, condition, desired, spec};
+use crate::test_namespace::{TestNamespace, condition, desired, reason, spec};
+
+/// Time in which the default engine measures the request rate and the capacity of a replica.
+const MEASUREMENT_LIMIT: Duration = Duration::from_secs(420);
 
 #[tokio::test]
 async fn prometheus_outage_keeps_replicas_until_recovery() {
@@ -127,4 +133,33 @@ async fn pod_without_metrics_blocks_its_model() {
     }
     ns.wait_for_desired("silent", 2).await;
     assert_eq!(desired(&ns.object("loud").await), Some(1), "only the cheaper variant is scaled up");
+}
+
+#[tokio::test]
+async fn default_engine_scales_despite_silent_pod() {
+    let Some(ns) = TestNamespace::excluded("demand").await else { return };
+    let operator = DedicatedOperator::start(ns.env.cluster, ns.name()).await;
+    operator.use_prometheus(&ns.admin, &ns.env.prometheus).await;
+    operator.set_config_map(&ns.admin, SATURATION_CONFIG_MAP, json!({ "default": "analyzerName: \"\"" })).await;
+    let ns = TestNamespace { probe: operator.probe.clone(), ..ns };
+    let load = LoadGenerator::new(&ns, "llama").await;
+    load.hide_metrics("silent-decode", true);
+    ns.deploy("decode", "llama", 1).await;
+    ns.deploy("silent-decode", "llama", 1).await;
+    ns.apply_variant("loud", spec("decode", "llama", json!({}))).await;
+    ns.apply_variant("silent", spec("silent-decode", "llama", json!({ "variantCost": "50" }))).await;
+    // Two pods run 80 requests at once.
+    load.start_load(2, 80).await;
+    load.set_load(200);
+    let what = "the variant with metrics grows";
+    let grown = wait::eventually_within(MEASUREMENT_LIMIT, what, async || {
+        Some(ns.object("loud").await).filter(|object| desired(object) > Some(1))
+    });
+    let object = grown.await.unwrap();
+    assert!(reason(&object).starts_with("scale-up: "), "{}", reason(&object));
+    let (status, why, message) = condition(&object, "MetricsAvailable");
+    assert_eq!((status, why), ("True", "MetricsPartial"), "{message}");
+    assert!(message.contains("no metrics of pod silent-decode-"), "{message}");
+    assert_eq!(desired(&ns.object("silent").await), Some(1));
+    ns.record_kubectl_output("loud", "measured-demand").await;
 }

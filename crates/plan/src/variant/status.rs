@@ -235,6 +235,15 @@ fn metrics(variant: &ObservedVariant, decision: &Decision) -> Option<Statement> 
                  as they are until the metrics are complete"
             ),
         ),
+        MetricsState::Partial(what) => (
+            Truth::True,
+            "MetricsPartial",
+            format!(
+                "Metrics of some pods are missing: {what}. Replicas are decided from the other pods; a pod without metrics \
+                 adds no replicas, and it counts as busy before any are removed. Check that it exposes /metrics and that \
+                 Prometheus scrapes it"
+            ),
+        ),
         MetricsState::NoReplicas => (
             Truth::False,
             "MetricsMissing",

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use steersman_api::variant::v1alpha1::DecisionFactor;
 
+use super::analyze::measured_demand::FlipPoints;
 use super::snapshot::ObservedVariant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,7 @@ factor_codes! {
     PodCapacityUnknown,
     PodKvCacheUnknown,
     PodQueueUnknown,
+    PodWithoutMetrics,
     PodsNotFound,
     PrometheusNotConfigured,
     QueueUnknown,
@@ -84,6 +86,8 @@ factor_codes! {
     ReplicasNotReady,
     ReplicasStarting,
     ReplicasWithoutMetrics,
+    RequestCountersMissing,
+    RequestDemand,
     RequestLengthUnknown,
     RequestsAtEndpointPicker,
     RequestsQueued,
@@ -115,6 +119,12 @@ pub enum FactorSubject {
     Accelerator(String),
     /// Key of an entry in a ConfigMap.
     Key(String),
+}
+
+impl FactorSubject {
+    pub fn of(variant: &ObservedVariant) -> Self {
+        Self::Variant(variant.key.name.clone())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -215,12 +225,14 @@ pub enum DecidedBy {
     Hold,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DecisionTrace {
     /// The load that the metrics show.
     pub signal: Explanation,
     /// The capacity that is missing or spare.
     pub need: String,
+    /// The request rates of the model at which the need changes.
+    pub flip: FlipPoints,
     /// The solver's result for this variant.
     pub solver: String,
     pub limits: Vec<Explanation>,

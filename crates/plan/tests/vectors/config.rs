@@ -147,7 +147,8 @@ fn newer_generation_settings_match_upstream() {
             queue_length_threshold: Some(config.queue_length_threshold),
             kv_spare_trigger: Some(config.kv_spare_trigger),
             queue_spare_trigger: Some(config.queue_spare_trigger),
-            analyzer_name: Some(config.analyzer_name),
+            // Upstream's first engine has no name there.
+            analyzer_name: Some(config.analyzer_name).filter(|name| !name.is_empty()).or(Some("percentage".into())),
             scale_up_threshold: Some(config.scale_up_threshold),
             scale_down_boundary: Some(config.scale_down_boundary),
             ..SaturationEntry::default()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
 use kube::core::GroupVersionKind;
-use steersman_plan::variant::{ObservedTarget, ObservedVariant, TargetName};
+use steersman_plan::variant::{ObservedTarget, ObservedVariant, ReadyPod, TargetName};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::client::Server;
 use steersman_runtime::store::SyncState;
@@ -32,9 +32,9 @@ struct ReferencedTarget {
     target: Arc<TargetName>,
     /// Indices of the objects. More than one is a conflict, which the plan resolves.
     by: Vec<usize>,
-    /// Number of the target's pods that have not ended, and how many of them are ready.
+    /// Number of the target's pods that have not ended.
     pods: usize,
-    ready: i32,
+    ready: Vec<ReadyPod>,
     /// GPUs that the pods on nodes request.
     gpus: i32,
 }
@@ -61,7 +61,8 @@ impl Fleet {
         for target in &targets {
             for number in &target.by {
                 if let Lookup::Known(Some(observed)) = &mut variants[*number].target {
-                    observed.ready_pods = target.ready;
+                    observed.ready_pods = count(&target.ready);
+                    observed.pods.clone_from(&target.ready);
                     observed.used_gpus = pods_known.then_some(target.gpus);
                 }
             }
@@ -82,7 +83,13 @@ impl Fleet {
             let target = Arc::new(TargetName::from(target));
             let at = *index.entry((variant.key.namespace.as_str(), target.clone())).or_insert(targets.len());
             if at == targets.len() {
-                targets.push(ReferencedTarget { target, by: Vec::with_capacity(1), pods: 0, ready: 0, gpus: 0 });
+                targets.push(ReferencedTarget {
+                    target,
+                    by: Vec::with_capacity(1),
+                    pods: 0,
+                    ready: Vec::new(),
+                    gpus: 0,
+                });
             }
             targets[at].by.push(number);
         }
@@ -94,7 +101,7 @@ impl Fleet {
                     return;
                 }
                 target.pods += 1;
-                target.ready = target.ready.saturating_add(i32::from(pod.ready));
+                target.ready.extend(ready_pod(&pod));
                 pods.push(pod.clone());
             }
         });
@@ -199,7 +206,7 @@ impl Fleet {
                         let Some(pod) = found.filter(|pod| !pod.worker) else { continue };
                         if taken.insert((pod.namespace.clone(), pod.name.clone())) {
                             target.pods += 1;
-                            target.ready = target.ready.saturating_add(i32::from(pod.ready));
+                            target.ready.extend(ready_pod(&pod));
                             pods.push(Arc::new(FleetPod { target: target.target.clone(), ..FleetPod::clone(&pod) }));
                         } else {
                             lost = true;
@@ -214,12 +221,13 @@ impl Fleet {
                 }
                 None => {}
             }
-            let (ready, pods_error) = (target.ready, pods_error.map(String::into_boxed_str));
+            let (ready, pods_error) = (count(&target.ready), pods_error.map(String::into_boxed_str));
             let observed = |scaled: &ScaleRecord| ObservedTarget {
                 replicas: scaled.replicas,
                 status_replicas: scaled.status_replicas,
                 ready,
                 ready_pods: ready,
+                pods: target.ready.clone(),
                 pods_error: pods_error.clone(),
                 ..ObservedTarget::default()
             };
@@ -233,6 +241,14 @@ impl Fleet {
             }
         }
     }
+}
+
+fn ready_pod(pod: &FleetPod) -> Option<ReadyPod> {
+    pod.ready.then(|| ReadyPod { name: pod.name.clone(), since: pod.ready_since })
+}
+
+fn count(pods: &[ReadyPod]) -> i32 {
+    i32::try_from(pods.len()).unwrap_or(i32::MAX)
 }
 
 fn no_selector(workload: &str) -> String {

@@ -76,13 +76,15 @@ pub fn pod(object: &DynamicObject, names: &NameCache) -> Option<Arc<FleetPod>> {
     let target = shared(&names.targets, Arc::new(target));
     // The node has accepted the pod, and not only its creator a node.
     let started = status["startTime"].as_str().and_then(|time| time.parse().ok());
-    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.find(|known| known["type"] == "Ready" && known["status"] == "True");
     Some(Arc::new(FleetPod {
         namespace: shared(&names.namespaces, object.namespace().unwrap_or_default()),
         name: object.name_any().into(),
         target,
         ip: status["podIP"].as_str().and_then(|ip| ip.parse().ok()),
-        ready: conditions.into_iter().any(|known| known["type"] == "Ready" && known["status"] == "True"),
+        ready: ready.is_some(),
+        ready_since: ready.and_then(|known| known["lastTransitionTime"].as_str()?.parse().ok()),
         started,
         gpus: started.map_or(0, |_| targets::gpus(&object.data["spec"])),
         worker,
@@ -163,10 +165,11 @@ mod tests {
     #[test]
     fn ended_pods_and_job_pods_are_ignored() {
         let status = json!({ "phase": "Running", "podIP": "10.0.0.1", "startTime": "2026-11-16T06:00:00Z",
-            "conditions": [{ "type": "Ready", "status": "True" }] });
+            "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-16T06:01:00Z" }] });
         let set = ["apps/v1", "ReplicaSet", "a-1"];
         let living = a_pod(json!({}), set, status).unwrap();
         assert_eq!((living.ip, living.ready, living.started.is_some()), ("10.0.0.1".parse().ok(), true, true));
+        assert_eq!(living.ready_since, "2026-11-16T06:01:00Z".parse().ok());
         assert_eq!(a_pod(json!({}), set, json!({ "phase": "Failed" })), None);
         assert_eq!(a_pod(json!({}), ["batch/v1", "Job", "a-1"], json!({ "phase": "Running" })), None);
     }

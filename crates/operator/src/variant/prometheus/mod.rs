@@ -51,6 +51,8 @@ pub struct FleetPod {
     pub target: Arc<TargetName>,
     pub ip: Option<IpAddr>,
     pub ready: bool,
+    /// Time of the change to ready.
+    pub ready_since: Option<Timestamp>,
     pub started: Option<Timestamp>,
     /// GPUs that it requests, once its node has accepted it.
     pub gpus: i32,

@@ -124,6 +124,7 @@ mod tests {
             target: Default::default(),
             ip: ip.parse().ok(),
             ready: true,
+            ready_since: None,
             started: None,
             gpus: 0,
             worker: false,

@@ -111,9 +111,10 @@ pub fn ratio(ratios: &[Ratio], within: &NamespaceSelector) -> String {
     either(ratios.iter().map(|(above, below)| format!("{} / {}", rate(above), rate(below))))
 }
 
-/// Completed requests since the start of the server. A pod that two jobs scrape counts once.
+/// Completed requests since the start of the server. A pod that two jobs scrape counts once. A histogram shows that a
+/// server without a counter has not completed any.
 pub fn completed(within: &NamespaceSelector) -> String {
-    either(REQUESTS.iter().map(|metric| completed_sum(&format!("{metric}{{{}}}", within.0))))
+    either(REQUESTS.iter().chain(&REQUEST_HISTOGRAMS).map(|metric| completed_sum(&format!("{metric}{{{}}}", within.0))))
 }
 
 /// Completed requests per second in the last minute, or in the last five minutes if samples are rarer.

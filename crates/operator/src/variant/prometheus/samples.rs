@@ -274,6 +274,7 @@ mod tests {
             target: Default::default(),
             ip: "10.0.0.1".parse().ok(),
             ready: true,
+            ready_since: None,
             started: started.map(|ago| NOW - SignedDuration::from_secs(ago)),
             gpus: 0,
             worker: false,

@@ -98,6 +98,7 @@ mod tests {
             target: target.clone(),
             ip: None,
             ready: true,
+            ready_since: None,
             started: None,
             gpus: 0,
             worker: false,

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::variant::optimize::cost_aware::Need;
+
 /// A snapshot older than this is no baseline for the growth of the queues.
 const OLDEST_BASELINE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Smallest distance between stored snapshots. Reconciles may follow each other within milliseconds.
-const SNAPSHOT_SPACING: SignedDuration = SignedDuration::from_secs(5);
+/// Smallest distance between stored snapshots. Reconciles may follow each other within milliseconds, and a snapshot holds
+/// all pods of the model.
+const SNAPSHOT_SPACING: SignedDuration = SignedDuration::from_secs(10);
 
 /// A longer time between two reconciles is a gap: the demand in between is unknown.
 const LONGEST_GAP: SignedDuration = SignedDuration::from_secs(150);
@@ -131,7 +134,7 @@ pub struct VariantSample {
     pub name: Arc<str>,
     /// Everything that a replica's capacity depends on, other than the load: accelerator, GPUs, engine arguments.
     pub capacity_key: String,
-    /// Replicas that are expected to become ready.
+    /// Replicas that are expected to become ready. Negative if ready ones are expected to go.
     pub coming: i32,
     /// Most requests that a replica runs at once, from the engine arguments.
     pub max_sequences: Option<f64>,
@@ -156,8 +159,8 @@ pub struct ModelSample<'a> {
     pub picker: PickerQueue,
 }
 
-/// How the capacity of a replica is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Origin of the capacity of a replica, the least certain first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum CapacitySource {
     #[default]
     Unknown,
@@ -208,12 +211,6 @@ pub enum ScaleUpTrigger {
     Saturation,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Need {
-    pub required: f64,
-    pub spare: f64,
-}
-
 /// Demand rates at which the stage decides otherwise, while all other inputs stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FlipPoints {
@@ -244,6 +241,8 @@ pub struct Analysis {
     pub blocks: Vec<ScaleDownBlock>,
     /// Pods without metrics after their grace period.
     pub silent: Vec<Arc<str>>,
+    /// All pods without metrics.
+    pub without_metrics: Vec<Arc<str>>,
     pub flip: FlipPoints,
     rule: Rule,
 }
@@ -301,7 +300,7 @@ impl Rule {
     }
 }
 
-/// What is remembered of a model between reconciles. Losing it costs accuracy, not safety.
+/// Measurements of a model between reconciles. Losing them costs accuracy, not safety.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DemandMemory {
     /// Oldest first.
@@ -343,7 +342,7 @@ struct ArrivalRate {
     low: Option<f64>,
     /// Upper bound.
     high: f64,
-    /// Nothing but the window speaks against scale-down.
+    /// Only the window prevents scale-down.
     calm: bool,
 }
 
@@ -523,6 +522,7 @@ pub fn analyze(model: &ModelSample<'_>, memory: &mut DemandMemory) -> Analysis {
         trigger,
         blocks,
         silent,
+        without_metrics: model.pods.iter().filter(|pod| !is_measured(pod)).map(|pod| pod.name.clone()).collect(),
         flip: flip_points(&rule),
         rule,
         variants,
@@ -542,7 +542,7 @@ impl Totals {
         };
         Self {
             supply: sum(|variant| variant.ready),
-            anticipated: sum(|variant| variant.ready.saturating_add(variant.coming.max(0))),
+            anticipated: sum(|variant| variant.ready.saturating_add(variant.coming).max(0)),
         }
     }
 }
@@ -723,7 +723,7 @@ impl DemandMemory {
         }
         let age = |at: Timestamp| now.duration_since(at);
         self.snapshots.retain(|snapshot| age(snapshot.at) <= OLDEST_BASELINE);
-        // Of the older rates, one shows that the window is complete.
+        // The newest of the older rates stays: it shows that the window is complete.
         while self.rates.get(1).is_some_and(|second| age(second.at) >= model.settings.stabilization) {
             self.rates.pop_front();
         }
@@ -842,9 +842,9 @@ impl DemandMemory {
         }
         let rate = mean(full.iter().map(|(_, completions, _)| *completions))?;
         let running = mean(full.iter().filter_map(|(pod, ..)| valid(pod.running)));
-        let told = mean(full.iter().filter_map(|(pod, ..)| valid(pod.service_time)).filter(|time| *time > 0.0));
+        let reported = mean(full.iter().filter_map(|(pod, ..)| valid(pod.service_time)).filter(|time| *time > 0.0));
         // By Little's law. Without either number, a request may take the whole window.
-        let service_time = told.or(running.map(|running| running / rate)).unwrap_or(window.as_secs_f64());
+        let service_time = reported.or(running.map(|running| running / rate)).unwrap_or(window.as_secs_f64());
         // The first requests of a full pod complete only after their service time.
         let lead = if service_time > window.as_secs_f64() * TRUSTED_PHASE_ERROR { service_time } else { 0.0 };
         let longest = full.iter().map(|(.., duration)| *duration).fold(0.0, f64::max);
@@ -872,7 +872,7 @@ impl DemandMemory {
         if span > 0.0 {
             throughput.span += span;
             throughput.phase =
-                if told.is_some() { 0.0 } else { throughput.running / throughput.served.max(f64::EPSILON) };
+                if reported.is_some() { 0.0 } else { throughput.running / throughput.served.max(f64::EPSILON) };
             throughput.output = output.unwrap_or(throughput.output);
             throughput.at = Some(model.now);
             throughput.forget();

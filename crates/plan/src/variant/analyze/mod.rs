@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use steersman_reconcile::Finding;
 
+use self::measured_demand::FlipPoints;
 use self::service_levels::{Lengths, Outlook, ServiceLevels, SizeCache};
 use super::config::thresholds::{Analyzer, Thresholds};
 use super::memory::Memory;
@@ -26,8 +27,10 @@ pub enum MetricsState {
     NotQueried,
     Available,
     Unavailable(MetricsError),
-    /// Some metrics are missing; the explanation names them.
+    /// Some metrics are missing; the explanation names them. Nothing is decided.
     Incomplete(Explanation),
+    /// Some pods have no metrics; the explanation names them. Numbers are decided from the other pods.
+    Partial(Explanation),
     /// No replica runs, so there are no metrics.
     NoReplicas,
 }
@@ -61,6 +64,8 @@ pub struct Recommendation {
     pub transition: Option<Explanation>,
     /// Why no number is lowered.
     pub scale_down_block: Option<Explanation>,
+    /// The request rates at which the engine decides otherwise.
+    pub flip: FlipPoints,
 }
 
 pub struct ReplicaTarget {
@@ -80,11 +85,15 @@ pub fn analyze(
     let thresholds = model.snapshot.config.thresholds(model.namespace, model.name);
     let levels = service_levels::of_model(model);
     let is_queueing = service_levels::decides(thresholds.analyzer, &levels);
-    let mut analysis = if is_queueing {
+    let decided = if is_queueing {
         by_service_levels(model, &levels, &thresholds, states, memory, cache)
     } else {
         by_saturation(model, &thresholds, states, memory)
     };
+    let mut analysis = decided.unwrap_or_else(|metrics| {
+        let why = missing_metrics(&metrics, model.name);
+        ModelAnalysis::new(metrics, Err(why))
+    });
     for variant in model.variants {
         let is_unreachable = analysis.unreachable.contains(&variant.key.name);
         let findings = service_levels::findings(variant, model, &levels, is_queueing, is_unreachable);
@@ -100,32 +109,23 @@ fn by_service_levels(
     states: &[VariantState],
     memory: &mut Memory,
     cache: &mut SizeCache,
-) -> ModelAnalysis {
-    let pods = match ready_pods(model) {
-        Ok(pods) => pods,
-        Err(metrics) => return ModelAnalysis::without_metrics(metrics, model),
-    };
-    let demand = demand::measure(model, thresholds, states, memory);
+) -> Result<ModelAnalysis, MetricsState> {
+    let pods = ready_pods(model)?;
+    let load = demand::measure(model, thresholds, states, memory);
     let is_recent = pods.iter().any(|(_, pod)| valid(pod.input).is_some_and(|input| input > 0.0));
     let usual = saturation_tokens::usual_lengths(model, &pods, memory);
     let lengths = usual.map(|usual| Lengths { input: usual.input, output: usual.output, is_recent });
-    match service_levels::recommend(model, levels, &demand, lengths, (&pods, states), cache) {
-        Ok(sized) => ModelAnalysis {
-            metrics: demand.silent.first().map_or(MetricsState::Available, |pod| without_metrics(pod, &demand)),
-            recommendation: Ok(sized.recommendation),
-            outlook: Some(sized.outlook),
-            held: sized.held,
-            unreachable: sized.unreachable,
-            findings: BTreeMap::new(),
-        },
-        Err(why) => ModelAnalysis::new(MetricsState::Incomplete(why.clone()), Err(why)),
-    }
-}
-
-/// The first pod is named, because a list would change the status whenever a pod comes or goes.
-fn without_metrics(pod: &str, demand: &measured_demand::Analysis) -> MetricsState {
-    let factor = Factor::about(FactorCode::ReplicasWithoutMetrics, FactorSubject::Pod(pod.to_owned()));
-    incomplete(factor, format!("{} ready pods have no metrics, such as {pod}", demand.silent.len()))
+    let sized = service_levels::recommend(model, levels, &load, lengths, (&pods, states), cache);
+    let sized = sized.map_err(MetricsState::Incomplete)?;
+    let without_metrics = demand::pods_without_metrics(&load.without_metrics);
+    Ok(ModelAnalysis {
+        metrics: without_metrics.map_or(MetricsState::Available, MetricsState::Partial),
+        recommendation: Ok(sized.recommendation),
+        outlook: Some(sized.outlook),
+        held: sized.held,
+        unreachable: sized.unreachable,
+        findings: BTreeMap::new(),
+    })
 }
 
 fn by_saturation(
@@ -133,22 +133,36 @@ fn by_saturation(
     thresholds: &Thresholds,
     states: &[VariantState],
     memory: &mut Memory,
-) -> ModelAnalysis {
-    let pods = match measured_pods(model) {
-        Ok(pods) => pods,
-        Err(metrics) => return ModelAnalysis::without_metrics(metrics, model),
-    };
+) -> Result<ModelAnalysis, MetricsState> {
+    let pods = ready_pods(model)?;
     let recommendation = match thresholds.analyzer {
-        Analyzer::Percentage | Analyzer::Automatic | Analyzer::Queueing => {
-            Ok(saturation_percentage::recommend(model, thresholds, &pods, states))
+        Analyzer::Demand if demand::has_request_counters(&pods) => {
+            let (metrics, recommendation) = demand::recommend(model, thresholds, states, memory);
+            return Ok(ModelAnalysis::new(metrics, Ok(recommendation)));
         }
-        Analyzer::Tokens => saturation_tokens::recommend(model, thresholds, &pods, states, memory),
+        Analyzer::Demand => {
+            // Counters that were there a moment ago are missing because of a fault, not because of the server.
+            if demand::was_measured(model, memory) {
+                return Err(MetricsState::Incomplete(demand::counters_missing()));
+            }
+            require_all(model, &pods)?;
+            let mut recommendation = saturation_percentage::recommend(model, thresholds, &pods, states);
+            let why = demand::counters_missing();
+            recommendation.signal.text += &format!("; {why}, so the percentage engine decides");
+            recommendation.signal.factors.extend(why.factors);
+            recommendation
+        }
+        Analyzer::Percentage | Analyzer::Queueing => {
+            require_all(model, &pods)?;
+            saturation_percentage::recommend(model, thresholds, &pods, states)
+        }
+        Analyzer::Tokens => {
+            require_all(model, &pods)?;
+            let tokens = saturation_tokens::recommend(model, thresholds, &pods, states, memory);
+            tokens.map_err(MetricsState::Incomplete)?
+        }
     };
-    let metrics = match &recommendation {
-        Ok(_) => MetricsState::Available,
-        Err(why) => MetricsState::Incomplete(why.clone()),
-    };
-    ModelAnalysis::new(metrics, recommendation)
+    Ok(ModelAnalysis::new(MetricsState::Available, Ok(recommendation)))
 }
 
 impl ModelAnalysis {
@@ -163,11 +177,6 @@ impl ModelAnalysis {
         }
     }
 
-    fn without_metrics(metrics: MetricsState, model: &ObservedModel<'_>) -> Self {
-        let why = missing_metrics(&metrics, model.name);
-        Self::new(metrics, Err(why))
-    }
-
     /// The recommended number of a variant. Without a recommendation it keeps its number.
     pub fn propose<'a>(&self, model: &ObservedModel<'_>, variant: &'a ObservedVariant) -> Proposal<'a> {
         let held = variant.held(model.snapshot.now);
@@ -176,6 +185,7 @@ impl ModelAnalysis {
         match &self.recommendation {
             Ok(recommendation) => {
                 (trace.signal, trace.need) = (recommendation.signal.clone(), recommendation.need.clone());
+                trace.flip = recommendation.flip;
                 trace.hold = recommendation.transition.clone().or_else(|| recommendation.scale_down_block.clone());
             }
             Err(why) => (trace.signal, trace.hold) = (missing_metrics(&self.metrics, model.name), Some(why.clone())),
@@ -247,64 +257,53 @@ impl Recommendation {
     }
 }
 
-/// The ready pods, with or without all metrics.
+/// The ready pods that have metrics, at least one.
 fn ready_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
-    let mut pods = listed_pods(model)?;
-    let has_pods = !pods.is_empty();
-    pods.retain(|(_, pod)| pod.ready);
-    if pods.is_empty() { Err(no_ready_pods(model, has_pods)) } else { Ok(pods) }
-}
-
-/// The pods with metrics, ready or not.
-fn listed_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
     if model.variants.iter().all(|variant| variant.current() == Some(0)) {
         return Err(MetricsState::NoReplicas);
     }
     for variant in model.variants {
         if let Some(why) = variant.scale_target().and_then(|target| target.pods_error.as_deref()) {
-            return Err(incomplete(about(FactorCode::PodsNotFound, variant), why.to_owned()));
+            return Err(incomplete(FactorCode::PodsNotFound, FactorSubject::of(variant), why.to_owned()));
         }
     }
     let is_ready = |variant: &&ObservedVariant| {
         variant.scale_target().is_some_and(|target| target.ready.max(target.ready_pods) > 0)
     };
-    match model.pods() {
+    let mut pods = match model.pods() {
         Err(MetricsError::NotFound) if !model.variants.iter().any(is_ready) => {
-            Err(MetricsState::Incomplete(none_ready(model)))
+            return Err(MetricsState::Incomplete(none_ready(model)));
         }
-        pods => pods.map_err(MetricsState::Unavailable),
-    }
-}
-
-fn no_ready_pods(model: &ObservedModel<'_>, has_pods: bool) -> MetricsState {
-    if has_pods {
-        MetricsState::Incomplete(none_ready(model))
-    } else {
-        MetricsState::Unavailable(MetricsError::NotFound)
-    }
-}
-
-fn incomplete(factor: Factor, text: String) -> MetricsState {
-    MetricsState::Incomplete(Explanation::of(factor, text))
-}
-
-fn about(code: FactorCode, variant: &ObservedVariant) -> Factor {
-    Factor::about(code, FactorSubject::Variant(variant.key.name.clone()))
-}
-
-/// The ready pods, if all of them have metrics. Partial metrics are not used: they could understate the load.
-fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, MetricsState> {
-    let mut pods = listed_pods(model)?;
+        pods => pods.map_err(MetricsState::Unavailable)?,
+    };
     let has_pods = !pods.is_empty();
     pods.retain(|(_, pod)| pod.ready);
-    for (_, pod) in &pods {
+    match (pods.is_empty(), has_pods) {
+        (false, _) => Ok(pods),
+        (true, _) if model.variants.iter().any(|variant| variant.ready_replicas() > 0) => {
+            require_all(model, &pods)?;
+            Err(MetricsState::Unavailable(MetricsError::NotFound))
+        }
+        (true, true) => Err(MetricsState::Incomplete(none_ready(model))),
+        (true, false) => Err(MetricsState::Unavailable(MetricsError::NotFound)),
+    }
+}
+
+fn incomplete(code: FactorCode, about: FactorSubject, text: String) -> MetricsState {
+    MetricsState::Incomplete(Explanation::of(Factor::about(code, about), text))
+}
+
+/// Fails unless all ready pods have KV cache and queue. The saturation engines use no partial metrics: they could
+/// understate the load.
+fn require_all(model: &ObservedModel<'_>, pods: &[MeasuredPod<'_>]) -> Result<(), MetricsState> {
+    for (_, pod) in pods {
         let values = [
             (FactorCode::PodKvCacheUnknown, "KV cache usage", pod.kv),
             (FactorCode::PodQueueUnknown, "queue length", pod.queue),
         ];
         if let Some((code, what, _)) = values.into_iter().find(|(.., value)| valid(*value).is_none()) {
-            let factor = Factor::about(code, FactorSubject::Pod(pod.name.to_string()));
-            return Err(incomplete(factor, format!("pod {} has no {what}", pod.name)));
+            let text = format!("pod {} has no {what}", pod.name);
+            return Err(incomplete(code, FactorSubject::Pod(pod.name.to_string()), text));
         }
     }
     for variant in model.variants {
@@ -312,10 +311,10 @@ fn measured_pods<'a>(model: &ObservedModel<'a>) -> Result<Vec<MeasuredPod<'a>>, 
         let known = pods.iter().filter(|(owner, _)| owner.key == variant.key).count();
         if i32::try_from(known).is_ok_and(|known| known < ready) {
             let text = format!("{known} of {ready} ready replicas of variant {} have metrics", variant.key.name);
-            return Err(incomplete(about(FactorCode::ReplicasWithoutMetrics, variant), text));
+            return Err(incomplete(FactorCode::ReplicasWithoutMetrics, FactorSubject::of(variant), text));
         }
     }
-    if pods.is_empty() { Err(no_ready_pods(model, has_pods)) } else { Ok(pods) }
+    Ok(())
 }
 
 /// Reported instead of missing metrics, so that users do not look for a fault in the collection of metrics.
@@ -348,7 +347,7 @@ pub fn missing_metrics(metrics: &MetricsState, model: &str) -> Explanation {
         MetricsState::Unavailable(MetricsError::NotConfigured(_)) => {
             Explanation::new(FactorCode::PrometheusNotConfigured, "Prometheus is not configured")
         }
-        MetricsState::Incomplete(what) => what.clone(),
+        MetricsState::Incomplete(what) | MetricsState::Partial(what) => what.clone(),
         MetricsState::NoReplicas => Explanation::new(FactorCode::NoReplicas, "no replica is running"),
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use steersman_reconcile::Lookup;
 
+use super::measured_demand::FlipPoints;
 use super::{MeasuredPod, Recommendation, ReplicaTarget, add_given_up};
 use crate::variant::config::thresholds::Thresholds;
 use crate::variant::progress::{VariantState, in_transition};
@@ -302,6 +303,7 @@ fn recommendation(analysis: &SaturationAnalysis, states: &[VariantState], waitin
         spare: analysis.spare_kv,
         transition: bounded.transition.then(|| in_transition(awaited(analysis, states))),
         scale_down_block: None,
+        flip: FlipPoints::default(),
     }
 }
 

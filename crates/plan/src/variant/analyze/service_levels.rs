@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use steersman_reconcile::{Finding, Severity};
 
-use super::measured_demand::{Analysis, ScaleDownBlock};
+use super::measured_demand::{Analysis, FlipPoints, ScaleDownBlock};
 use super::queueing::{
     LatencyTargets, ModelServer, Profile, ProfileError, QueueingError, RequestShape, ServiceTimes, Sizing,
 };
@@ -91,7 +91,7 @@ pub fn of_model<'a>(model: &ObservedModel<'a>) -> ServiceLevels<'a> {
 /// Whether the queueing engine decides for the model.
 pub fn decides(analyzer: Analyzer, levels: &ServiceLevels<'_>) -> bool {
     match analyzer {
-        Analyzer::Automatic => levels.iter().all(Result::is_ok),
+        Analyzer::Demand => levels.iter().all(Result::is_ok),
         Analyzer::Queueing => true,
         Analyzer::Percentage | Analyzer::Tokens => false,
     }
@@ -381,6 +381,11 @@ pub fn recommend(
         spare: if capacity > 0.0 { 1.0 - load / capacity } else { 0.0 },
         transition: None,
         scale_down_block: None,
+        flip: FlipPoints {
+            scales_up_above: grows_above,
+            scales_down_below: None,
+            scales_down_below_in_time: shrinks_below,
+        },
     };
     if let Some(why) = block {
         recommendation.block_scale_down(model, why);
@@ -630,7 +635,7 @@ pub fn findings(
     let mut findings = Vec::new();
     let own = model.variants.iter().zip(levels).find(|(one, _)| one.key == variant.key).map(|(_, level)| level);
     let Some(own) = own.filter(|_| is_used || profile.is_some() || class.is_some()) else { return findings };
-    let effect = if is_used { "replicas stay as they are" } else { "replicas are decided by saturation" };
+    let effect = if is_used { "replicas stay as they are" } else { "replicas are decided by the load of the running ones" };
     match own {
         Err(ServiceLevelError::ProfileInvalid(ProfileError { field, why })) => findings.push(warning(
             "VariantProfileInvalid",

@@ -53,9 +53,9 @@ pub struct Thresholds {
     pub kv_spare: f64,
     /// Average spare queue length below which a replica is added.
     pub queue_spare: f64,
-    /// Token engine: utilization above which capacity is missing.
+    /// Utilization above which capacity is missing. The percentage engine does not use it.
     pub scale_up: f64,
-    /// Token engine: utilization below which capacity is spare.
+    /// Utilization below which capacity is spare. The percentage engine does not use it.
     pub scale_down: f64,
     pub analyzer: Analyzer,
     pub limiter: bool,
@@ -63,10 +63,10 @@ pub struct Thresholds {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Analyzer {
-    /// The queueing model for a model whose variants all have a profile and latency targets, the percentage engine for
-    /// others.
+    /// The queueing model for a model whose variants all have a profile and latency targets. For others, compares the rate
+    /// at which requests arrive with the rate that the replicas can complete.
     #[default]
-    Automatic,
+    Demand,
     /// Compares the used shares of KV cache and queue, and changes one replica at a time.
     Percentage,
     /// Compares tokens in use with the token capacity.
@@ -85,7 +85,7 @@ impl Default for Thresholds {
             queue_spare: 3.0,
             scale_up: 0.85,
             scale_down: 0.70,
-            analyzer: Analyzer::Automatic,
+            analyzer: Analyzer::default(),
             limiter: false,
         }
     }
@@ -113,14 +113,14 @@ impl Thresholds {
         Self { analyzer: fleet.analyzer, limiter: fleet.limiter, ..self }
     }
 
-    /// Sets the token engine's thresholds if they are zero.
+    /// Sets the thresholds of the utilization if they are zero and the engine uses them.
     #[must_use]
     pub fn filled(mut self) -> Self {
         let shipped = Self::default();
-        if self.analyzer == Analyzer::Tokens && self.scale_up == 0.0 {
+        if self.analyzer != Analyzer::Percentage && self.scale_up == 0.0 {
             self.scale_up = shipped.scale_up;
         }
-        if self.analyzer == Analyzer::Tokens && self.scale_down == 0.0 {
+        if self.analyzer != Analyzer::Percentage && self.scale_down == 0.0 {
             self.scale_down = shipped.scale_down;
         }
         self
@@ -199,7 +199,7 @@ fn analyzer(name: &str) -> Analyzer {
         TOKENS => Analyzer::Tokens,
         PERCENTAGE => Analyzer::Percentage,
         QUEUEING => Analyzer::Queueing,
-        _ => Analyzer::Automatic,
+        _ => Analyzer::Demand,
     }
 }
 

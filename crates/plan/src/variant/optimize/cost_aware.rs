@@ -6,13 +6,14 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::variant::analyze::measured_demand::FlipPoints;
 use crate::variant::analyze::saturation_tokens::TokenAnalysis;
 use crate::variant::analyze::{Recommendation, ReplicaTarget, add_given_up};
 use crate::variant::bounds::Bounds;
 use crate::variant::progress::VariantState;
 use crate::variant::trace::{Explanation, FactorCode};
 
-/// Limit of growth in one reconcile: a variant at most doubles or gets this many more, so that a single wrong value
+/// Limit of growth in one reconcile for the token engine: a variant at most doubles or gets this many more, so that a single wrong value
 /// cannot request a thousand replicas.
 const MAX_ADDED_REPLICAS: i32 = 4;
 
@@ -20,7 +21,7 @@ const MAX_ADDED_REPLICAS: i32 = 4;
 pub struct Offer {
     pub variant: String,
     pub cost: f64,
-    /// Tokens per replica; 0 if unknown.
+    /// Tokens, or requests per second, of one replica; 0 if unknown.
     pub capacity: f64,
     pub current: i32,
     /// Replicas of `current` that serve.
@@ -28,7 +29,7 @@ pub struct Offer {
     pub bounds: Bounds,
 }
 
-/// Missing or spare tokens of a model. If both are set, only `required` counts.
+/// Missing or spare capacity of a model, in the unit of the offers. If both are set, only `required` counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Need {
     pub required: f64,
@@ -113,31 +114,38 @@ fn whole(replicas: f64) -> i32 {
     replicas.clamp(0.0, 1_000_000.0) as i32
 }
 
-/// Distributes the capacity that the token engine found missing or spare.
-pub fn recommend(analysis: &TokenAnalysis, states: &[VariantState]) -> Recommendation {
-    let need = Need { required: analysis.required, spare: analysis.spare };
-    let offers = analysis.variants.iter().zip(states).map(|(variant, state)| Offer {
-        variant: variant.variant.clone(),
-        cost: variant.cost,
-        capacity: variant.capacity,
+/// The offer of a variant. Variants whose replicas do not become ready or do not appear get no more.
+pub fn offer(state: &VariantState, capacity: f64, cost: f64) -> Offer {
+    let capped = state.stuck || state.ignored_target.is_some();
+    Offer {
+        variant: state.variant.clone(),
+        cost,
+        capacity,
         current: state.current,
         ready: state.ready(),
-        // A variant whose replicas do not become ready or do not appear gets no more.
-        bounds: if state.stuck || state.ignored_target.is_some() {
-            state.limits().at_most(state.current)
-        } else {
-            state.limits()
-        },
-    });
-    let offers: Vec<Offer> = offers.collect();
-    let bounded = cost_aware(&offers, need, true);
-    let free = cost_aware(&offers, need, false);
+        bounds: if capped { state.limits().at_most(state.current) } else { state.limits() },
+    }
+}
+
+/// The targets of the variants, in the order of `states`. `short`: the ready replicas do not suffice.
+/// `max_added`: limit of growth in one reconcile, beyond doubling.
+pub fn targets(
+    offers: &[Offer],
+    states: &[VariantState],
+    need: Need,
+    short: bool,
+    max_added: Option<i32>,
+    reason: impl Fn(&Offer, i32) -> String,
+) -> BTreeMap<String, ReplicaTarget> {
+    let bounded = cost_aware(offers, need, true);
+    let free = cost_aware(offers, need, false);
     let number = |(offer, state): (&Offer, &VariantState)| {
         let solved = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
         let unconstrained = free.get(&offer.variant).copied().unwrap_or(solved);
-        let most = offer.current.saturating_mul(2).max(offer.current.saturating_add(MAX_ADDED_REPLICAS));
+        let doubled = |added: i32| offer.current.saturating_mul(2).max(offer.current.saturating_add(added));
+        let most = max_added.map_or(i32::MAX, doubled);
         let slowed = solved.min(most);
-        let (target, unconstrained, obstacle) = match state.ignored_target.filter(|_| analysis.short) {
+        let (target, unconstrained, obstacle) = match state.ignored_target.filter(|_| short) {
             Some(requested) => {
                 let (target, obstacle) = state.repeated_request(requested);
                 (target, unconstrained.max(requested), obstacle)
@@ -148,19 +156,28 @@ pub fn recommend(analysis: &TokenAnalysis, states: &[VariantState]) -> Recommend
             }
             None => (slowed, unconstrained, state.obstacle(unconstrained.min(most)).filter(|_| unconstrained > slowed)),
         };
-        let reason = Reason::of(offer.current, target, need).to_string();
-        (offer.variant.clone(), ReplicaTarget { target, unconstrained, reason, obstacle })
+        (offer.variant.clone(), ReplicaTarget { target, unconstrained, reason: reason(offer, target), obstacle })
     };
+    offers.iter().zip(states).map(number).collect()
+}
+
+/// Distributes the capacity that the token engine found missing or spare.
+pub fn recommend(analysis: &TokenAnalysis, states: &[VariantState]) -> Recommendation {
+    let need = Need { required: analysis.required, spare: analysis.spare };
+    let each = analysis.variants.iter().zip(states);
+    let offers: Vec<Offer> = each.map(|(variant, state)| offer(state, variant.capacity, variant.cost)).collect();
+    let reason = |offer: &Offer, target: i32| Reason::of(offer.current, target, need).to_string();
     let text = format!("demand of {:.0} tokens, capacity of {:.0} tokens", analysis.demand, analysis.supply);
     let mut signal = Explanation::new(FactorCode::TokenDemand, text);
     add_given_up(&mut signal, states);
     Recommendation {
         signal,
         need: format!("required {:.0} tokens, spare {:.0} tokens", need.required, need.spare),
-        targets: offers.iter().zip(states).map(number).collect(),
+        targets: targets(&offers, states, need, analysis.short, Some(MAX_ADDED_REPLICAS), reason),
         spare: 1.0 - analysis.utilization,
         transition: None,
         scale_down_block: None,
+        flip: FlipPoints::default(),
     }
 }
 

@@ -5,6 +5,7 @@ mod apart;
 mod bounds;
 mod config;
 mod conflict;
+mod demand;
 mod doubt;
 mod earlier_texts;
 mod edges;
@@ -130,8 +131,11 @@ fn pods(variants: &[ObservedVariant], kv: f64, queue: f64) -> Vec<PodMetrics> {
     pods
 }
 
-/// One model with these variants under this load, requests flowing, nothing limited.
+/// One model with these variants under this load, requests flowing, nothing limited, decided by the percentage engine.
 fn a_fleet(variants: Vec<ObservedVariant>, kv: f64, queue: f64) -> FleetSnapshot {
+    let mut config = Config::default();
+    let entry = SaturationEntry { analyzer_name: Some("percentage".into()), ..SaturationEntry::default() };
+    config.saturation.entries.insert("default".into(), entry);
     let model = ModelMetrics {
         pods: Ok(pods(&variants, kv, queue)),
         requests: Lookup::Known(100.0),
@@ -140,7 +144,7 @@ fn a_fleet(variants: Vec<ObservedVariant>, kv: f64, queue: f64) -> FleetSnapshot
     FleetSnapshot {
         now: now(),
         settings: Settings::default(),
-        config: Config::default(),
+        config,
         variants,
         models: BTreeMap::from([(NamespacedName::new(NAMESPACE, MODEL), model)]),
         gpus: Lookup::Unknown("not counted".into()),

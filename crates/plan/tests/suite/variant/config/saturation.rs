@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 const BY_TOKENS: &str = "analyzerName: saturation";
+const BY_PERCENTAGE: &str = "analyzerName: percentage";
 
 /// With a map of the operator's own and one of namespace `team`.
 fn two(own: &[(&str, &str)], team: &[(&str, &str)]) -> ConfigSources {
@@ -34,15 +35,27 @@ fn a_namespaces_thresholds_are_judged_by_the_engine_that_will_read_them() {
         assert!(told.len() == 2 && told[0].starts_with(&place("default")), "{told:?}");
         assert!(told[1].starts_with(&place("mine")), "{told:?}");
         assert_eq!((team(&config).scale_up, team(&config).scale_down), (0.85, 0.70), "{entry}");
-        let seen = two(&[], &[("default", entry)]);
+        let seen = two(&[("default", BY_PERCENTAGE)], &[("default", entry)]);
         assert_eq!(read(&seen, &Config::default()).1, [], "nobody reads it");
     }
 }
 
 #[test]
+fn analyzer_name_selects_the_engine() {
+    for (name, engine) in
+        [("", Analyzer::Demand), ("percentage", Analyzer::Percentage), ("saturation", Analyzer::Tokens)]
+    {
+        let entry = format!("analyzerName: {name:?}");
+        let (config, findings) = told(&two(&[("default", &entry)], &[]), &Config::default());
+        assert_eq!((team(&config).analyzer, findings.len()), (engine, 0), "{name}");
+    }
+    assert_eq!(team(&Config::default()).analyzer, Analyzer::Demand, "without a ConfigMap");
+}
+
+#[test]
 fn another_engine_judges_anew_what_was_good_before() {
     let own = &[("default", "scaleUpThreshold: 0.6\nkvCacheThreshold: 0.7")];
-    let (last, findings) = told(&two(&[], own), &Config::default());
+    let (last, findings) = told(&two(&[("default", BY_PERCENTAGE)], own), &Config::default());
     assert_eq!((findings.len(), team(&last).kv_cache), (0, 0.7));
     let (config, findings) = told(&two(&[("default", BY_TOKENS)], own), &last);
     assert_eq!((findings.len(), team(&config).analyzer, team(&config).scale_up), (1, Analyzer::Tokens, 0.85));
@@ -52,7 +65,7 @@ fn another_engine_judges_anew_what_was_good_before() {
 fn a_choice_that_is_made_for_the_whole_fleet_is_told_where_it_is_made_elsewhere() {
     let both = "analyzerName: saturation\nenableLimiter: true";
     let (config, findings) = told(&two(&[], &[("default", both)]), &Config::default());
-    assert_eq!((team(&config).analyzer, team(&config).limiter), (Analyzer::Automatic, false));
+    assert_eq!((team(&config).analyzer, team(&config).limiter), (Analyzer::Demand, false));
     let starts = [
         format!("ConfigValueIgnored ConfigMap team/{SATURATION}, key default: analyzerName applies to the whole fleet"),
         format!(
@@ -91,6 +104,7 @@ fn an_idle_replica_has_room_between_both_shares_of_its_cache() {
         ("0.8", "0.8", "", false),
         ("0.105", "0.1", "", false),
         ("0.11", "0.1", "", true),
+        ("0.8", "0.8", "percentage", false),
         ("0.8", "0.8", "saturation", true),
     ] {
         let entry = format!("kvCacheThreshold: {share}\nkvSpareTrigger: {spare}\nanalyzerName: {engine:?}");
@@ -204,7 +218,7 @@ proptest! {
         }
     }
 
-    /// What a model is not given although it was written is told.
+    /// Settings without effect on a model are reported.
     #[test]
     fn no_entry_is_passed_over_in_silence(entries in prop::collection::vec(an_entry(), 4)) {
         let of = |number: usize, namespace: &str| format!("model_id: m\n{namespace}{}", entries[number]);

@@ -111,15 +111,27 @@ pub fn fleet() -> impl Strategy<Value = FleetSnapshot> {
     let counted = (0..12i32, 0..4i32)
         .prop_map(|(many, few)| Lookup::Known([("H100".to_owned(), many), ("L40S".to_owned(), few)].into()));
     let gpus = prop_oneof![1 => Just(Lookup::Unknown("forbidden".into())), 2 => counted];
-    let switches = (any::<[bool; 3]>(), prop::option::of(any::<bool>()), prop::sample::select(vec![0i64, 10]));
+    let switches = (any::<[bool; 4]>(), prop::option::of(any::<bool>()), prop::sample::select(vec![0i64, 10]));
     (variants, loads, silences, lacks, requests, queue, gpus, switches).prop_map(
-        |(variants, loads, silences, lacks, requests, queue, gpus, ([tokens, zero, limiter], elsewhere, settle))| {
+        |(
+            variants,
+            loads,
+            silences,
+            lacks,
+            requests,
+            queue,
+            gpus,
+            ([tokens, zero, limiter, counted], elsewhere, settle),
+        )| {
             let mut seen = a_fleet(vec![], 0.0, 0.0);
             seen.models.clear();
             for (model, (silent, lack)) in models().zip(silences.into_iter().zip(lacks)) {
                 let mut pods = pods_of(&variants, &model, &loads);
+                if counted {
+                    pods.iter_mut().for_each(count_requests);
+                }
                 match (lack, pods.first_mut()) {
-                    // Each workload has a replica that nobody measured.
+                    // Each workload has a replica without metrics.
                     (Some((4, _)), _) => pods.retain(|pod| !pod.name.ends_with("-0")),
                     (Some((what, kind)), Some(pod)) => spoil(pod, what, kind),
                     _ => {}
@@ -144,11 +156,17 @@ pub fn fleet() -> impl Strategy<Value = FleetSnapshot> {
     )
 }
 
+/// Adds what the default engine computes the request rate from.
+fn count_requests(pod: &mut PodMetrics) {
+    (pod.waiting, pod.running, pod.completed) = (pod.queue.map(f64::floor), Some(4.0), Some(90.0));
+    pod.completed_per_second = Some(0.5);
+}
+
 /// Takes one figure from a pod; the last two only the engine that counts tokens needs.
 pub fn spoil(pod: &mut PodMetrics, what: usize, kind: usize) {
     match what {
         0 => pod.kv = GARBAGE[kind],
-        1 => pod.queue = GARBAGE[kind],
+        1 => (pod.queue, pod.waiting) = (GARBAGE[kind], GARBAGE[kind]),
         2 => pod.total_kv = [None, Some(0), Some(-1), None][kind],
         _ => (pod.input, pod.queue) = (GARBAGE[kind], Some(2.0)),
     }
@@ -162,7 +180,7 @@ pub fn bad() -> impl Strategy<Value = (ObservedVariant, bool)> {
         spec(&mut bad).accelerator = Some("MI300X".into());
         match kind {
             0 => spec(&mut bad).model_id.clear(),
-            // One that had a number may run: then nobody has to be started in its place.
+            // An object with a number may run, so no other is started in its place.
             1 => (bad.target, bad.status) = (Lookup::Known(None), None),
             2 => (bad.target, bad.status) = (Lookup::Unknown("forbidden".into()), None),
             3 => spec(&mut bad).model_id = "a-model/nobody-knows".into(),
@@ -173,7 +191,7 @@ pub fn bad() -> impl Strategy<Value = (ObservedVariant, bool)> {
             }
             6 => {
                 spec(&mut bad).scale_target_ref = None;
-                // Whoever names no workload has none that could be looked at.
+                // An object without a workload has no target to read.
                 (bad.target, bad.status) = (Lookup::Known(None), None);
             }
             _ => {}
