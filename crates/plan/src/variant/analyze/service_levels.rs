@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use steersman_reconcile::{Finding, Severity};
 
+use super::demand::pods_without_metrics;
 use super::measured_demand::{Analysis, FlipPoints, ScaleDownBlock};
 use super::queueing::{
     LatencyTargets, ModelServer, Profile, ProfileError, QueueingError, RequestShape, ServiceTimes, Sizing,
@@ -491,6 +492,9 @@ fn block(demand: &Analysis, lengths: Option<Lengths>, is_idle: bool) -> Option<E
         let text = "no request completed in the last 5 minutes, so the length of the requests is unknown";
         return Some(Explanation::new(FactorCode::RequestLengthUnknown, text));
     }
+    if let Some(why) = pods_without_metrics(&demand.without_metrics) {
+        return Some(why);
+    }
     // The capacity is known from the profile.
     let block = demand.blocks.iter().find(|block| **block != ScaleDownBlock::CapacityUnknown)?;
     let (code, text) = match block {
@@ -635,7 +639,8 @@ pub fn findings(
     let mut findings = Vec::new();
     let own = model.variants.iter().zip(levels).find(|(one, _)| one.key == variant.key).map(|(_, level)| level);
     let Some(own) = own.filter(|_| is_used || profile.is_some() || class.is_some()) else { return findings };
-    let effect = if is_used { "replicas stay as they are" } else { "replicas are decided by the load of the running ones" };
+    let effect =
+        if is_used { "replicas stay as they are" } else { "replicas are decided by the load of the running ones" };
     match own {
         Err(ServiceLevelError::ProfileInvalid(ProfileError { field, why })) => findings.push(warning(
             "VariantProfileInvalid",
