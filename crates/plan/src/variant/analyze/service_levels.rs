@@ -135,7 +135,7 @@ impl SizeCache {
         let [ttft, itl] = [targets.ttft_ms, targets.itl_ms].map(|target| target.unwrap_or_default().to_bits());
         let key = [alpha, beta, gamma, delta, u64::from(profile.max_batch), input, output, ttft, itl];
         let sized = || profile.server(shape).and_then(|server| Ok((server, server.size(&targets)?)));
-        self.sizes.entry(key).or_insert_with(sized).clone()
+        *self.sizes.entry(key).or_insert_with(sized)
     }
 }
 

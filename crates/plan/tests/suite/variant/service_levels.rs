@@ -70,6 +70,8 @@ struct Fleet {
 impl Fleet {
     fn new(variants: Vec<ObservedVariant>) -> Self {
         let mut seen = a_fleet(variants, 0.2, 0.0);
+        // No engine is selected.
+        seen.config.saturation.entries.clear();
         add_class(&mut seen, "premium.yaml", 1, MODEL, (TTFT, TPOT));
         let mut fleet = Self { seen, completed: BTreeMap::new(), latency: (0.1, 0.01) };
         fleet.measure(0.0);
