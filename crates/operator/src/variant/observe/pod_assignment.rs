@@ -101,7 +101,7 @@ impl Fleet {
                     return;
                 }
                 target.pods += 1;
-                target.ready.extend(ready_pod(&pod));
+                target.ready.extend(ready_pod(pod));
                 pods.push(pod.clone());
             }
         });
