@@ -14,7 +14,6 @@ mod metrics;
 mod operator;
 mod operator_restart;
 mod scale_to_zero;
-mod service_levels;
 #[path = "../shared_env/mod.rs"]
 mod shared_env;
 mod target_kinds;

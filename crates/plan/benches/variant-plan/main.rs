@@ -11,7 +11,6 @@ use std::time::Duration;
 use serde_json::json;
 use steersman_plan::variant::analyze::engine_args::Container;
 use steersman_plan::variant::config::Config;
-use steersman_plan::variant::config::classes::{Class, Target};
 use steersman_plan::variant::config::thresholds::SaturationEntry;
 use steersman_plan::variant::memory::Memory;
 use steersman_plan::variant::{
@@ -33,7 +32,7 @@ const KV: f64 = 0.68;
 const GOAL: Duration = Duration::from_micros(100);
 
 fn main() -> ExitCode {
-    let engines = [("shares", None), ("tokens", Some("saturation")), ("latency targets", Some("queueing"))];
+    let engines = [("shares", None), ("tokens", Some("saturation"))];
     let fleets = engines.into_iter().flat_map(|(case, engine)| SIZES.map(|size| (case, engine, size)));
     let rows: Vec<Measurement> =
         fleets.map(|(case, engine, size)| decided(case, size, &settled(fleet(size, engine)))).collect();
@@ -80,13 +79,7 @@ fn fleet(size: usize, engine: Option<&str>) -> FleetSnapshot {
         let entry = SaturationEntry { analyzer_name: Some(engine.to_owned()), ..SaturationEntry::default() };
         config.saturation.entries.insert("default".to_owned(), entry);
     }
-    let target = Target { model: "default/default".to_owned(), tpot: 24.0, ttft: 500.0, ..Target::default() };
-    let class = Class { name: "Premium".to_owned(), priority: 1, data: vec![target] };
-    config.classes.by_key.insert("premium.yaml".to_owned(), class);
-    let mut variants: Vec<ObservedVariant> = (0..size).map(variant).collect();
-    if engine == Some("queueing") {
-        variants.iter_mut().for_each(add_profile);
-    }
+    let variants: Vec<ObservedVariant> = (0..size).map(variant).collect();
     let mut models: BTreeMap<NamespacedName, ModelMetrics> = BTreeMap::new();
     for (object, variant) in variants.iter().enumerate() {
         let key = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
@@ -142,19 +135,6 @@ fn variant(object: usize) -> ObservedVariant {
         })),
         config: [].into(),
     }
-}
-
-fn add_profile(variant: &mut ObservedVariant) {
-    let profile = json!({
-        "maxBatchSize": 256,
-        "perfParms": {
-            "decodeParms": { "alpha": "7.5", "beta": "0.05" },
-            "prefillParms": { "gamma": "3", "delta": "0.0005" },
-        },
-    });
-    let mut spec = (*variant.spec).clone();
-    spec.variant_profile = Some(serde_json::from_value(profile).unwrap());
-    variant.spec = spec.into();
 }
 
 fn pod(object: usize, number: usize) -> PodMetrics {
