@@ -45,6 +45,8 @@ enum Name {
     Dynamo,
     /// Decide on a fleet of VariantAutoscalings, without a cluster
     VariantPlan,
+    /// Find the rate that a replica serves within its latency targets, without a cluster
+    VariantQueueing,
     /// Reconcile fleets of VariantAutoscalings on the local cluster, with a real Prometheus: the cost of one change
     Variant,
 }
@@ -67,6 +69,7 @@ impl Bench {
             Name::Llamastack => llamastack::run(&self.objects, self.operator),
             Name::Dynamo => dynamo::run(&self.objects, self.operator),
             Name::VariantPlan => bench_target("steersman-plan", "variant-plan"),
+            Name::VariantQueueing => bench_target("steersman-plan", "variant-queueing"),
             Name::Variant => variant::run(&self.objects, self.operator),
         }
     }

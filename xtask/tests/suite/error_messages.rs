@@ -164,7 +164,15 @@ fn bench_rejects_unusable_arguments() {
     for arguments in [&[][..], &["nonsense"]] {
         let (code, stderr) = run(arguments);
         assert_eq!(code, Some(2), "{stderr}");
-        for name in ["llamastack-config", "dynamo-convert", "llamastack", "dynamo", "variant-plan", "variant"] {
+        for name in [
+            "llamastack-config",
+            "dynamo-convert",
+            "llamastack",
+            "dynamo",
+            "variant-plan",
+            "variant-queueing",
+            "variant",
+        ] {
             assert!(stderr.contains(name), "{name}: {stderr}");
         }
     }

@@ -91,15 +91,20 @@ pub struct VariantAutoscalingSpec {
     #[schemars(schema_with = "at_least_one")]
     pub accelerator_count: Option<i64>,
 
-    /// ConfigMap key with the latency targets of the model. It is accepted for compatibility and not used yet.
+    /// Service class with the latency targets and the priority of the model. If it has no entry for the model, all classes
+    /// are searched: first for the model, then for `default/default`. It has an effect on replicas only together with
+    /// `variantProfile`; the priority applies to scarce GPUs in any case.
     #[serde(rename = "sloClassRef")]
     pub slo_class_ref: Option<SloClassRef>,
 
-    /// Measured performance of one replica. It is accepted for compatibility and not used yet: replicas are decided
-    /// from the saturation of the running replicas, with or without this field.
+    /// Measured performance of one replica. If all variants of a model have it, and a service class has latency targets for
+    /// the model, the replicas are decided by a queueing model: each replica gets as many requests per second as it serves
+    /// within the targets. Otherwise they are decided from the saturation of the running replicas.
     pub variant_profile: Option<VariantProfile>,
 
-    /// Cost of one replica, as a decimal number in any currency that all variants of the model share. Of the variants
+    /// Cost of one replica, as a decimal number in any currency that all variants of the model share. If it is `10`, the
+    /// default, and ConfigMap `accelerator-unit-costs` has a price for the accelerator, that price is used for each
+    /// accelerator of a replica; write `10.0` for a cost of ten. Of the variants
     /// of a model, the cheapest grows first and the most expensive shrinks first. The default engine starts a variant
     /// without replicas only if no running one can grow, and does not remove the last replica of a variant. The token
     /// engine compares the cost per token of capacity when it adds replicas. Default: 10.
@@ -132,8 +137,11 @@ const BOUNDS: &str = "!has(self.maxReplicas) || !has(self.minReplicas) || self.m
 const FIRST_GENERATION: &str = "modelProfile is no longer accepted: create one VariantAutoscaling per accelerator, and set \
      scaleTargetRef, accelerator, acceleratorCount and variantCost in each";
 
+/// Default of `spec.variantCost`. The API server stores it, so it cannot be told from the same value of a user.
+pub const DEFAULT_VARIANT_COST: &str = "10";
+
 fn default_cost() -> String {
-    "10".to_owned()
+    DEFAULT_VARIANT_COST.to_owned()
 }
 
 /// A workload with a scale subresource.
@@ -156,7 +164,7 @@ pub struct ScaleTargetRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SloClassRef {
-    /// Name of the ConfigMap.
+    /// Name of the ConfigMap. Classes are read from `service-classes-config` in Steersman's namespace.
     #[schemars(length(min = 1))]
     pub name: String,
     /// Key in the ConfigMap.
@@ -168,10 +176,10 @@ pub struct SloClassRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantProfile {
-    /// Number of requests that one replica processes at the same time. Not used yet.
+    /// Number of requests that one replica processes at the same time, from 1 to 16384.
     #[schemars(schema_with = "at_least_one")]
     pub max_batch_size: i64,
-    /// Parameters of the latency of a replica. Not used yet.
+    /// Parameters of the latency of a replica.
     pub perf_parms: PerfParms,
 }
 
@@ -179,11 +187,11 @@ pub struct VariantProfile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfParms {
-    /// Time per output token in milliseconds: `alpha` plus `beta` for each request in the batch. Not used yet.
+    /// Time per output token in milliseconds: `alpha` plus `beta` for each request in the batch. Both are required.
     #[schemars(extend("minProperties" = 1))]
     pub decode_parms: BTreeMap<String, String>,
     /// Time to the first token without waiting, in milliseconds: `gamma` plus `delta` for each input token of each
-    /// request in the batch. Not used yet.
+    /// request in the batch. Both are required.
     #[schemars(extend("minProperties" = 1))]
     pub prefill_parms: BTreeMap<String, String>,
 }
@@ -303,6 +311,44 @@ pub struct DecisionStatus {
     /// Reason to keep the number: missing data, an invalid spec, an unfinished decision or another object that decides.
     /// Also the reason that blocks a scale-down or scale to zero.
     pub hold: Option<String>,
+    /// Latency of this variant at the decided number. Present if the number is decided by `spec.variantProfile` and a
+    /// service class.
+    pub service_level: Option<ServiceLevelStatus>,
+}
+
+/// Latency targets of a variant, with the predicted and the measured latency. The figures are those of `decision.time`;
+/// the gauges `wva_predicted_ttft_seconds` and `wva_measured_ttft_seconds`, and those for ITL, are always current.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceLevelStatus {
+    /// Key of the service class in ConfigMap `service-classes-config`.
+    pub class: Option<String>,
+    /// Targets of the service class.
+    pub target: Option<LatencyStatus>,
+    /// Latency that the queueing model predicts for this variant's share of the load. Absent without replicas, and if
+    /// more requests arrive than the replicas can complete.
+    pub predicted: Option<LatencyStatus>,
+    /// Average latency that the pods of this variant report. Absent if no request completed recently.
+    pub measured: Option<LatencyStatus>,
+    /// Requests per second that arrive at all variants of the model.
+    pub requests_per_second: Option<f64>,
+    /// Requests per second above which the model gets more replicas. Absent if none can be added.
+    pub grows_above: Option<f64>,
+    /// Requests per second below which the model gets fewer or cheaper replicas, if the load stays there for the
+    /// stabilization window. Absent if none can be removed.
+    pub shrinks_below: Option<f64>,
+}
+
+/// Latency in milliseconds, with three significant digits.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LatencyStatus {
+    /// Time to the first token.
+    pub ttft_milliseconds: Option<f64>,
+    /// Time between two tokens of a request.
+    pub itl_milliseconds: Option<f64>,
 }
 
 /// Workload of a decision: the value of `spec.scaleTargetRef` at that time.

@@ -96,6 +96,7 @@ fn va_gauges_keep_names_and_labels() {
         current: 2,
         reason: "solver",
         conflict: Some(ConflictResolution::Winner(2)),
+        ..GaugeValues::default()
     };
     let suppressed = GaugeValues { desired: None, conflict: Some(ConflictResolution::Suppressed), ..values(0) };
     for desired in [2, 5] {

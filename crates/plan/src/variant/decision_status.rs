@@ -3,8 +3,11 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use steersman_api::meta::conditions;
-use steersman_api::variant::v1alpha1::{DecidedTarget, DecisionFactor, DecisionStatus, VariantAutoscalingStatus};
+use steersman_api::variant::v1alpha1::{
+    DecidedTarget, DecisionFactor, DecisionStatus, LatencyStatus, ServiceLevelStatus, VariantAutoscalingStatus,
+};
 
+use super::analyze::service_levels::{Latency, ServiceLevelDecision};
 use super::plan::Decision;
 use super::snapshot::ObservedVariant;
 use super::trace::{self, DecidedBy, DecisionTrace, FactorCode, Stage};
@@ -39,7 +42,32 @@ pub fn fresh(variant: &ObservedVariant, decision: &Decision, time: Time) -> Deci
         solver: shortened(&trace.solver),
         limits: trace.limits.iter().filter_map(|limit| shortened(&limit.text)).take(MAX_LIMITS).collect(),
         hold: trace.hold.as_ref().and_then(|hold| shortened(&hold.text)),
+        service_level: decision.service_level.as_ref().map(service_level),
     }
+}
+
+fn service_level(decision: &ServiceLevelDecision) -> ServiceLevelStatus {
+    let latency = |latency: Latency| {
+        let stored = LatencyStatus {
+            ttft_milliseconds: latency.ttft.and_then(rounded),
+            itl_milliseconds: latency.itl.and_then(rounded),
+        };
+        Some(stored).filter(|stored| *stored != LatencyStatus::default())
+    };
+    ServiceLevelStatus {
+        class: Some(decision.class.clone()),
+        target: latency(decision.targets),
+        predicted: latency(decision.predicted),
+        measured: latency(decision.measured),
+        requests_per_second: rounded(decision.arrival_rate),
+        grows_above: decision.grows_above.and_then(rounded),
+        shrinks_below: decision.shrinks_below.and_then(rounded),
+    }
+}
+
+/// Rounds to three significant digits.
+fn rounded(value: f64) -> Option<f64> {
+    format!("{value:.2e}").parse().ok().filter(|value: &f64| value.is_finite())
 }
 
 /// Limits come first: events depend on them, so they are the last to be truncated.
@@ -65,7 +93,16 @@ pub fn is_same(stored: &DecisionStatus, fresh: &DecisionStatus) -> bool {
         && stored.decided_by == fresh.decided_by
         && stored.scale_target_ref == fresh.scale_target_ref
         && stored.factors == fresh.factors
+        && is_same_class(stored, fresh)
         && is_alike(stored, fresh)
+}
+
+/// Whether both are about the same latency targets.
+fn is_same_class(stored: &DecisionStatus, fresh: &DecisionStatus) -> bool {
+    let class = |decision: &DecisionStatus| {
+        decision.service_level.as_ref().map(|level| (level.class.clone(), level.target.clone()))
+    };
+    class(stored) == class(fresh)
 }
 
 /// Whether the wanted numbers are close. The wanted number moves with the load, so it is stored again only when it has

@@ -10,6 +10,7 @@ use steersman_api::variant::v1alpha1::{MAX_MODEL_ID_LENGTH, VariantAutoscalingSp
 use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::analyze::MetricsState;
+use super::config::classes::LAST;
 use super::names;
 use super::plan::{Decision, DecisionKind};
 use super::progress::FOLLOW_TIMEOUT;
@@ -157,6 +158,8 @@ fn keep_last_decision(variant: &ObservedVariant, kind: DecisionKind, conflict: O
         unclamped_reason,
         accelerator: variant.accelerator(),
         spare: 0.0,
+        priority: LAST,
+        service_level: None,
         metrics: MetricsState::NotQueried,
         ignored_target: false,
         conflict: conflict.cloned(),

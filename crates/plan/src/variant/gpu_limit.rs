@@ -1,4 +1,5 @@
-//! Distributes the cluster's GPUs: first up to earlier grants, then to the most saturated variants. The room of each
+//! Distributes the cluster's GPUs: first up to earlier grants, then by the priority of the service
+//! class, then to the most saturated variants. The room of each
 //! variant is estimated before models are decided, and the decisions are limited afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,8 @@ pub struct GpuRequest {
     pub only_held: bool,
     /// Its pods request no accelerator. It is limited to the free ones like others, but takes none of them.
     pub takes_none: bool,
+    /// Of the service class. A smaller number is served first.
+    pub priority: i64,
     pub spare_kv: f64,
     pub cost: f64,
 }
@@ -60,7 +63,11 @@ pub fn limit(wanted: &[GpuRequest], offered: &BTreeMap<String, i32>) -> Vec<GpuG
     let mut order: Vec<usize> = (0..wanted.len()).filter(|at| wanted[*at].target > wanted[*at].current).collect();
     order.sort_by(|a, b| {
         let (a, b) = (&wanted[*a], &wanted[*b]);
-        a.spare_kv.total_cmp(&b.spare_kv).then(a.cost.total_cmp(&b.cost)).then(a.variant.cmp(&b.variant))
+        let by_priority = a.priority.cmp(&b.priority);
+        by_priority
+            .then(a.spare_kv.total_cmp(&b.spare_kv))
+            .then(a.cost.total_cmp(&b.cost))
+            .then(a.variant.cmp(&b.variant))
     });
     let mut added_replicas: BTreeMap<usize, i32> = BTreeMap::new();
     let held = order.iter().map(|at| (*at, wanted[*at].target.min(wanted[*at].held)));
@@ -267,8 +274,9 @@ fn request(
         used: Some(used_gpus(snapshot, variant)),
         only_held: false,
         takes_none: !variant.uses_gpus(),
+        priority: decision.priority,
         spare_kv: decision.spare,
-        cost: variant.cost(),
+        cost: variant.cost(&snapshot.config.costs),
     }
 }
 

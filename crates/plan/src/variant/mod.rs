@@ -16,6 +16,7 @@ pub mod optimize {
     //! Distributes the capacity that a model needs over its variants.
 
     pub mod cost_aware;
+    pub mod split;
 }
 mod plan;
 pub mod progress;

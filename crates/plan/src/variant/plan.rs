@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use steersman_reconcile::{Finding, NamespacedName};
 
+use super::analyze::service_levels::{Outlook, ServiceLevelDecision, SizeCache};
 use super::analyze::{MetricsState, saturation_tokens};
+use super::config::classes;
 use super::eligibility::{Conflict, Eligibility, classify};
 use super::gpu_limit::GpuHeadroom;
 use super::memory::Memory;
@@ -33,6 +35,10 @@ pub struct Decision {
     pub accelerator: String,
     /// Free share of the capacity. Variants with the smallest share get scarce GPUs first.
     pub spare: f64,
+    /// Of the service class. Variants with the smallest number get scarce GPUs first.
+    pub priority: i64,
+    /// If the queueing engine decides.
+    pub service_level: Option<ServiceLevelDecision>,
     pub metrics: MetricsState,
     /// The scale target did not follow an earlier scale-up.
     pub ignored_target: bool,
@@ -60,6 +66,8 @@ pub fn plan(snapshot: &FleetSnapshot) -> FleetPlan {
     let mut plan = FleetPlan { decisions: ineligible, memory: snapshot.memory.clone() };
     plan.memory.expire(snapshot.now);
     let mut tracked: BTreeSet<String> = BTreeSet::new();
+    let mut cache = SizeCache::default();
+    let mut outlooks: Vec<(&[&ObservedVariant], Outlook)> = Vec::new();
     for (key, variants) in &models {
         let model = ObservedModel {
             snapshot,
@@ -69,7 +77,8 @@ pub fn plan(snapshot: &FleetSnapshot) -> FleetPlan {
             metrics: snapshot.models.get(key),
             is_partly_unseen: partly_unseen.contains(key),
         };
-        let decisions = decide(&model, headroom.as_ref(), &mut plan.memory);
+        let (decisions, outlook) = decide(&model, headroom.as_ref(), &mut plan.memory, &mut cache);
+        outlooks.extend(outlook.map(|outlook| (variants.as_slice(), outlook)));
         for (variant, decision) in variants.iter().zip(decisions) {
             tracked.insert(variant.memory_key());
             let conflict = conflicts.get(&variant.key).cloned();
@@ -77,6 +86,9 @@ pub fn plan(snapshot: &FleetSnapshot) -> FleetPlan {
         }
     }
     gpu_limit::apply(snapshot, &mut plan);
+    for (variants, outlook) in &outlooks {
+        predict(&mut plan, variants, outlook);
+    }
     // Progress of a variant that was not evaluated now is unknown; a stale timer would count as elapsed.
     plan.memory.progress.retain(|key, _| tracked.contains(key));
     plan.memory.decided = Some(decided_numbers(snapshot, &plan));
@@ -84,10 +96,15 @@ pub fn plan(snapshot: &FleetSnapshot) -> FleetPlan {
 }
 
 /// Decides all variants of one model together.
-fn decide(model: &ObservedModel<'_>, headroom: Option<&GpuHeadroom<'_>>, memory: &mut Memory) -> Vec<Decision> {
+fn decide(
+    model: &ObservedModel<'_>,
+    headroom: Option<&GpuHeadroom<'_>>,
+    memory: &mut Memory,
+    cache: &mut SizeCache,
+) -> (Vec<Decision>, Option<Outlook>) {
     saturation_tokens::record_engine_args(model, memory);
     let states = progress::track(model, headroom, memory);
-    let analysis = analyze::analyze(model, &states, memory);
+    let mut analysis = analyze::analyze(model, &states, memory, cache);
     let scale_to_zero = scale_to_zero::evaluate(model, &analysis.metrics, memory);
     let mut proposals: Vec<_> = model.variants.iter().map(|variant| analysis.propose(model, variant)).collect();
     proposals.iter_mut().for_each(bounds::apply);
@@ -98,6 +115,7 @@ fn decide(model: &ObservedModel<'_>, headroom: Option<&GpuHeadroom<'_>>, memory:
         let variant = proposal.variant;
         proposal.trace.granted = proposal.replicas;
         let mut findings = variant.findings();
+        findings.extend(analysis.findings.remove(&variant.key.name).unwrap_or_default());
         findings.extend(scale_to_zero::prevented(variant, model, &scale_to_zero));
         Decision {
             kind: if proposal.is_decided { DecisionKind::Decided } else { DecisionKind::Held },
@@ -106,6 +124,8 @@ fn decide(model: &ObservedModel<'_>, headroom: Option<&GpuHeadroom<'_>>, memory:
             unclamped_reason: proposal.unclamped_reason,
             accelerator: variant.accelerator(),
             spare: analysis.recommendation.as_ref().map_or(1.0, |recommendation| recommendation.spare),
+            priority: priority(model, variant),
+            service_level: None,
             metrics: analysis.metrics.clone(),
             ignored_target: state.ignored_target.is_some(),
             conflict: None,
@@ -113,7 +133,29 @@ fn decide(model: &ObservedModel<'_>, headroom: Option<&GpuHeadroom<'_>>, memory:
             findings,
         }
     };
-    proposals.into_iter().zip(&states).map(decision).collect()
+    let decisions = proposals.into_iter().zip(&states).map(decision).collect();
+    (decisions, analysis.outlook)
+}
+
+/// The priority of the variant's service class, whichever engine decides.
+fn priority(model: &ObservedModel<'_>, variant: &ObservedVariant) -> i64 {
+    let key = variant.spec.slo_class_ref.as_ref().map(|class| class.key.as_str());
+    let found = model.snapshot.config.classes.find(model.namespace, model.name, key);
+    found.map_or(classes::LAST, |found| found.class.priority)
+}
+
+/// Predicts the latency of each variant of a model at the granted numbers.
+fn predict(plan: &mut FleetPlan, variants: &[&ObservedVariant], outlook: &Outlook) {
+    let mut replicas: BTreeMap<&str, i32> = BTreeMap::new();
+    for variant in variants {
+        let granted = plan.decisions.get(&variant.key).and_then(|decision| decision.replicas);
+        replicas.insert(&variant.key.name, granted.unwrap_or_default());
+    }
+    for variant in variants {
+        if let Some(decision) = plan.decisions.get_mut(&variant.key) {
+            decision.service_level = outlook.at(&variant.key.name, &replicas);
+        }
+    }
 }
 
 /// The numbers that were decided from observations, by [`ObservedVariant::memory_key`].

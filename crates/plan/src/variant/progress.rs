@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::bounds::Bounds;
+use super::config::costs::Costs;
 use super::decision_status::is_unmoved_at;
 use super::gpu_limit::GpuHeadroom;
 use super::memory::{IgnoredTarget, Memory, ScaleProgress};
@@ -50,7 +51,7 @@ pub struct VariantState {
 }
 
 impl VariantState {
-    fn of(variant: &ObservedVariant) -> Self {
+    fn of(variant: &ObservedVariant, costs: &Costs) -> Self {
         let current = variant.current().unwrap_or_default();
         let ready = variant.scale_target().map_or(0, |target| target.ready);
         let previous = variant.previous();
@@ -61,7 +62,7 @@ impl VariantState {
             pending: current.saturating_sub(ready).clamp(0, current),
             gpus: variant.gpus(),
             accelerator: variant.accelerator(),
-            cost: variant.cost(),
+            cost: variant.cost(costs),
             bounds: variant.bounds(),
             ..Self::default()
         }
@@ -136,7 +137,7 @@ impl VariantState {
 /// nothing can be decided, so that timers do not survive an outage or a scale to zero.
 pub fn track(model: &ObservedModel<'_>, headroom: Option<&GpuHeadroom<'_>>, memory: &mut Memory) -> Vec<VariantState> {
     let state = |variant: &&ObservedVariant| {
-        let mut state = VariantState::of(variant);
+        let mut state = VariantState::of(variant, &model.snapshot.config.costs);
         state.gpu_room = headroom.map(|headroom| headroom.room(variant, state.current));
         follow(&mut state, variant, memory, model.snapshot.now);
         state

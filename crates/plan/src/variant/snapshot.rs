@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use steersman_api::variant::v1alpha1::{VariantAutoscalingSpec, VariantAutoscalingStatus};
+use steersman_api::variant::v1alpha1::{DEFAULT_VARIANT_COST, VariantAutoscalingSpec, VariantAutoscalingStatus};
 use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
 use super::analyze::engine_args::Container;
 use super::bounds::Bounds;
+use super::config::costs::Costs;
 use super::config::{Config, ConfigFinding};
 use super::events::is_suppressed;
 use super::fallback::{FallbackInput, HeldTarget, Previous, hold};
@@ -95,9 +96,14 @@ impl ObservedVariant {
         self.scale_target().map_or(0, |target| target.ready.min(current).max(target.ready_pods))
     }
 
-    /// Cost of a replica.
-    pub fn cost(&self) -> f64 {
-        self.parsed_cost().unwrap_or(DEFAULT_COST)
+    /// Cost of a replica: `spec.variantCost`, or that of its accelerators if it has the default value.
+    pub fn cost(&self, costs: &Costs) -> f64 {
+        let of_accelerators = || costs.cents.get(&self.accelerator()).map(|cents| cents * f64::from(self.gpus()));
+        match self.parsed_cost() {
+            Some(_) if self.spec.variant_cost == DEFAULT_VARIANT_COST => of_accelerators().unwrap_or(DEFAULT_COST),
+            Some(cost) => cost,
+            None => DEFAULT_COST,
+        }
     }
 
     fn parsed_cost(&self) -> Option<f64> {
@@ -200,17 +206,6 @@ impl ObservedVariant {
             });
         }
         findings.extend(self.odd_bounds());
-        if self.spec.variant_profile.is_some() || self.spec.slo_class_ref.is_some() {
-            findings.push(Finding {
-                severity: Severity::Info,
-                reason: "VariantProfileIgnored",
-                message:
-                    "spec.variantProfile and spec.sloClassRef are accepted but not used yet: replicas are decided by the \
-                          saturation of the running ones."
-                        .to_owned(),
-                remedy: "No action is needed.".to_owned(),
-            });
-        }
         if let Some(id) = &self.spec.variant_id {
             findings.push(Finding {
                 severity: Severity::Info,

@@ -14,4 +14,6 @@ mod file;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod queueing;
+#[cfg(test)]
 mod tokens;

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_plan::variant::analyze::service_levels::Latency;
 use steersman_plan::variant::{Conflict, Decision, FleetPlan, ObservedVariant, is_suppressed};
 
 use super::FleetController;
-use crate::variant::metrics::{ConflictResolution, GaugeValues};
+use crate::variant::metrics::{ConflictResolution, GaugeValues, LatencySeconds};
 use crate::variant::observe::Trigger;
 
 /// Values after a decision.
@@ -18,7 +19,10 @@ pub fn decided(variant: &ObservedVariant, decision: &Decision) -> GaugeValues {
     };
     let running = variant.target.known().and_then(Option::as_ref);
     let running = running.map(|target| target.status_replicas.or(target.replicas).unwrap_or(1).max(0));
+    let level = decision.service_level.as_ref();
     GaugeValues {
+        predicted: level.map(|level| seconds(level.predicted)).unwrap_or_default(),
+        measured: level.map(|level| seconds(level.measured)).unwrap_or_default(),
         desired: decision.replicas,
         accelerator: decision.accelerator.clone(),
         current: running.unwrap_or_else(|| stored_current(variant)),
@@ -26,6 +30,10 @@ pub fn decided(variant: &ObservedVariant, decision: &Decision) -> GaugeValues {
         conflict,
         ..target_labels(variant)
     }
+}
+
+fn seconds(latency: Latency) -> LatencySeconds {
+    LatencySeconds { ttft: latency.ttft.map(|ms| ms / 1e3), itl: latency.itl.map(|ms| ms / 1e3) }
 }
 
 /// Number of objects by each factor of their decision. An object counts once for each factor.
@@ -63,6 +71,7 @@ fn stored_current(variant: &ObservedVariant) -> i32 {
 fn target_labels(variant: &ObservedVariant) -> GaugeValues {
     let target = variant.spec.scale_target_ref.as_ref();
     GaugeValues {
+        model: variant.spec.model_id.clone(),
         target_name: target.map(|target| target.name.clone()).unwrap_or_default(),
         target_kind: target.map(|target| target.kind.clone()).unwrap_or_default(),
         ..GaugeValues::default()

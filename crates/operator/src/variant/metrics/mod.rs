@@ -24,8 +24,9 @@ use self::steps::Steps;
 const MAX_LABEL_BYTES: usize = 128;
 
 /// Gauge values of one object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct GaugeValues {
+    pub model: String,
     pub target_name: String,
     pub target_kind: String,
     pub accelerator: String,
@@ -35,6 +36,15 @@ pub struct GaugeValues {
     /// The stage that determined the number.
     pub reason: &'static str,
     pub conflict: Option<ConflictResolution>,
+    /// Latencies in seconds, if the number is decided by latency targets.
+    pub predicted: LatencySeconds,
+    pub measured: LatencySeconds,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LatencySeconds {
+    pub ttft: Option<f64>,
+    pub itl: Option<f64>,
 }
 
 /// Resolution of a conflict over a scale target.
@@ -212,12 +222,49 @@ impl Collector for Gauges {
         for (labels, values, desired) in state.decided() {
             ConstGauge::new(ratio(desired, values.current)).encode(metric.encode_family(&labels)?)?;
         }
+        encode_latencies(&state, &mut encoder)?;
         encode_scaled(&state, &mut encoder)?;
         encode_conflicts(&state, &mut encoder)?;
         encode_factors(&state, &mut encoder)?;
         self.steps.encode(&mut encoder)?;
         encode_reconciles(&state, &mut encoder)
     }
+}
+
+/// The predicted latencies of the Go operator, and the measured ones to compare them with.
+fn encode_latencies(state: &GaugeState, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    type Seconds = fn(&GaugeValues) -> Option<f64>;
+    let gauges: [(&str, &str, Seconds); 4] = [
+        (
+            "wva_predicted_ttft_seconds",
+            "Predicted Time To First Token (TTFT) in seconds from ModelAnalyzer for each model and scale target",
+            |values| values.predicted.ttft,
+        ),
+        (
+            "wva_predicted_itl_seconds",
+            "Predicted Inter-Token Latency (ITL) in seconds from ModelAnalyzer for each model and scale target",
+            |values| values.predicted.itl,
+        ),
+        (
+            "wva_measured_ttft_seconds",
+            "Average measured Time To First Token (TTFT) in seconds for each model and scale target",
+            |values| values.measured.ttft,
+        ),
+        (
+            "wva_measured_itl_seconds",
+            "Average measured Inter-Token Latency (ITL) in seconds for each model and scale target",
+            |values| values.measured.itl,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, values, _) in state.decided() {
+            let Some(seconds) = value(values) else { continue };
+            let labels: MetricLabels = [("model_name", label(&values.model))].into_iter().chain(labels).collect();
+            ConstGauge::new(seconds).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 fn encode_scaled(state: &GaugeState, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -313,13 +360,14 @@ mod tests {
 
     fn one(desired: i32, current: i32) -> BTreeMap<NamespacedName, GaugeValues> {
         let values = GaugeValues {
+            model: "meta/llama".to_owned(),
             target_name: "llama-decode".to_owned(),
             target_kind: "Deployment".to_owned(),
             accelerator: "A100".to_owned(),
             desired: Some(desired),
             current,
             reason: "solver",
-            conflict: None,
+            ..GaugeValues::default()
         };
         BTreeMap::from([(NamespacedName::new("team-a", "llama"), values)])
     }
@@ -346,6 +394,25 @@ mod tests {
         gauges.publish(one(5, 2));
         gauges.publish(BTreeMap::new());
         assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
+    }
+
+    #[test]
+    fn latencies_are_published_if_known() {
+        let (metrics, gauges) = registered();
+        let mut values = one(2, 2);
+        let llama = values.values_mut().next().unwrap();
+        llama.predicted = LatencySeconds { ttft: Some(0.25), itl: Some(0.0125) };
+        llama.measured = LatencySeconds { ttft: Some(0.5), itl: None };
+        gauges.publish(values);
+        let exported = text(&metrics);
+        for line in [
+            format!("wva_predicted_ttft_seconds{{model_name=\"meta/llama\",{LABELS}}} 0.25"),
+            format!("wva_predicted_itl_seconds{{model_name=\"meta/llama\",{LABELS}}} 0.0125"),
+            format!("wva_measured_ttft_seconds{{model_name=\"meta/llama\",{LABELS}}} 0.5"),
+        ] {
+            assert!(exported.lines().any(|known| known == line), "{line} in\n{exported}");
+        }
+        assert!(!exported.contains("wva_measured_itl_seconds{"), "{exported}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use steersman::variant::metrics::{ConflictResolution, GaugeValues, ReconcileStep};
+use steersman::variant::metrics::{ConflictResolution, GaugeValues, LatencySeconds, ReconcileStep};
 use steersman_reconcile::NamespacedName;
 
 use super::*;
@@ -32,9 +32,12 @@ fn documented_series() -> Series {
 fn exported_series() -> Series {
     let (metrics, FamilyMetrics { fleet: gauges, .. }) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
     gauges.set_instance(Some("blue".to_owned()));
+    let latency = LatencySeconds { ttft: Some(0.5), itl: Some(0.02) };
     let shown = |desired: Option<i32>, conflict: ConflictResolution| GaugeValues {
         desired,
         conflict: Some(conflict),
+        predicted: latency,
+        measured: latency,
         ..GaugeValues::default()
     };
     for desired in [2, 3] {

@@ -73,7 +73,7 @@ pub fn recommend(
 }
 
 /// Names the first pods without metrics.
-fn pods_without_metrics(pods: &[Arc<str>]) -> Option<Explanation> {
+pub fn pods_without_metrics(pods: &[Arc<str>]) -> Option<Explanation> {
     let named: Vec<&str> = pods.iter().take(MAX_NAMED_PODS).map(|pod| &**pod).collect();
     let factor = |pod: &&str| Factor::about(FactorCode::PodWithoutMetrics, FactorSubject::Pod((*pod).to_owned()));
     let more = match pods.len() - named.len() {

@@ -3,15 +3,19 @@
 pub mod demand;
 pub mod engine_args;
 pub mod measured_demand;
+pub mod queueing;
 pub mod saturation_percentage;
 pub mod saturation_tokens;
+pub mod service_levels;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use steersman_reconcile::Finding;
 
 use self::measured_demand::FlipPoints;
-use super::config::thresholds::Analyzer;
+use self::service_levels::{Lengths, Outlook, ServiceLevels, SizeCache};
+use super::config::thresholds::{Analyzer, Thresholds};
 use super::memory::Memory;
 use super::progress::{VariantState, in_transition};
 use super::snapshot::{MetricsError, ObservedModel, ObservedVariant, PodMetrics};
@@ -38,6 +42,14 @@ pub struct ModelAnalysis {
     pub metrics: MetricsState,
     /// Or why there is none.
     pub recommendation: Result<Recommendation, Explanation>,
+    /// Inputs of the predicted latency, if the queueing engine decides.
+    pub outlook: Option<Outlook>,
+    /// Why variants without a recommended number keep theirs.
+    pub held: BTreeMap<String, Explanation>,
+    /// Variants that miss their latency targets even without load.
+    pub unreachable: BTreeSet<String>,
+    /// Findings about the profiles and classes, by variant.
+    pub findings: BTreeMap<String, Vec<Finding>>,
 }
 
 /// An engine's recommendation for a model.
@@ -64,26 +76,69 @@ pub struct ReplicaTarget {
     pub obstacle: Option<Explanation>,
 }
 
-pub fn analyze(model: &ObservedModel<'_>, states: &[VariantState], memory: &mut Memory) -> ModelAnalysis {
-    match recommend(model, states, memory) {
-        Ok((metrics, recommendation)) => ModelAnalysis { metrics, recommendation: Ok(recommendation) },
-        Err(metrics) => {
-            let why = missing_metrics(&metrics, model.name);
-            ModelAnalysis { metrics, recommendation: Err(why) }
-        }
-    }
-}
-
-fn recommend(
+pub fn analyze(
     model: &ObservedModel<'_>,
     states: &[VariantState],
     memory: &mut Memory,
-) -> Result<(MetricsState, Recommendation), MetricsState> {
+    cache: &mut SizeCache,
+) -> ModelAnalysis {
     let thresholds = model.snapshot.config.thresholds(model.namespace, model.name);
+    let levels = service_levels::of_model(model);
+    let is_queueing = service_levels::decides(thresholds.analyzer, &levels);
+    let decided = if is_queueing {
+        by_service_levels(model, &levels, &thresholds, states, memory, cache)
+    } else {
+        by_saturation(model, &thresholds, states, memory)
+    };
+    let mut analysis = decided.unwrap_or_else(|metrics| {
+        let why = missing_metrics(&metrics, model.name);
+        ModelAnalysis::new(metrics, Err(why))
+    });
+    for variant in model.variants {
+        let is_unreachable = analysis.unreachable.contains(&variant.key.name);
+        let findings = service_levels::findings(variant, model, &levels, is_queueing, is_unreachable);
+        analysis.findings.insert(variant.key.name.clone(), findings);
+    }
+    analysis
+}
+
+fn by_service_levels(
+    model: &ObservedModel<'_>,
+    levels: &ServiceLevels<'_>,
+    thresholds: &Thresholds,
+    states: &[VariantState],
+    memory: &mut Memory,
+    cache: &mut SizeCache,
+) -> Result<ModelAnalysis, MetricsState> {
+    let pods = ready_pods(model)?;
+    let load = demand::measure(model, thresholds, states, memory);
+    let is_recent = pods.iter().any(|(_, pod)| valid(pod.input).is_some_and(|input| input > 0.0));
+    let usual = saturation_tokens::usual_lengths(model, &pods, memory);
+    let lengths = usual.map(|usual| Lengths { input: usual.input, output: usual.output, is_recent });
+    let sized = service_levels::recommend(model, levels, &load, lengths, (&pods, states), cache);
+    let sized = sized.map_err(MetricsState::Incomplete)?;
+    let without_metrics = demand::pods_without_metrics(&load.without_metrics);
+    Ok(ModelAnalysis {
+        metrics: without_metrics.map_or(MetricsState::Available, MetricsState::Partial),
+        recommendation: Ok(sized.recommendation),
+        outlook: Some(sized.outlook),
+        held: sized.held,
+        unreachable: sized.unreachable,
+        findings: BTreeMap::new(),
+    })
+}
+
+fn by_saturation(
+    model: &ObservedModel<'_>,
+    thresholds: &Thresholds,
+    states: &[VariantState],
+    memory: &mut Memory,
+) -> Result<ModelAnalysis, MetricsState> {
     let pods = ready_pods(model)?;
     let recommendation = match thresholds.analyzer {
         Analyzer::Demand if demand::has_request_counters(&pods) => {
-            return Ok(demand::recommend(model, &thresholds, states, memory));
+            let (metrics, recommendation) = demand::recommend(model, thresholds, states, memory);
+            return Ok(ModelAnalysis::new(metrics, Ok(recommendation)));
         }
         Analyzer::Demand => {
             // Counters that were there a moment ago are missing because of a fault, not because of the server.
@@ -91,26 +146,37 @@ fn recommend(
                 return Err(MetricsState::Incomplete(demand::counters_missing()));
             }
             require_all(model, &pods)?;
-            let mut recommendation = saturation_percentage::recommend(model, &thresholds, &pods, states);
+            let mut recommendation = saturation_percentage::recommend(model, thresholds, &pods, states);
             let why = demand::counters_missing();
             recommendation.signal.text += &format!("; {why}, so the percentage engine decides");
             recommendation.signal.factors.extend(why.factors);
             recommendation
         }
-        Analyzer::Percentage => {
+        Analyzer::Percentage | Analyzer::Queueing => {
             require_all(model, &pods)?;
-            saturation_percentage::recommend(model, &thresholds, &pods, states)
+            saturation_percentage::recommend(model, thresholds, &pods, states)
         }
         Analyzer::Tokens => {
             require_all(model, &pods)?;
-            let tokens = saturation_tokens::recommend(model, &thresholds, &pods, states, memory);
+            let tokens = saturation_tokens::recommend(model, thresholds, &pods, states, memory);
             tokens.map_err(MetricsState::Incomplete)?
         }
     };
-    Ok((MetricsState::Available, recommendation))
+    Ok(ModelAnalysis::new(MetricsState::Available, Ok(recommendation)))
 }
 
 impl ModelAnalysis {
+    fn new(metrics: MetricsState, recommendation: Result<Recommendation, Explanation>) -> Self {
+        Self {
+            metrics,
+            recommendation,
+            outlook: None,
+            held: BTreeMap::new(),
+            unreachable: BTreeSet::new(),
+            findings: BTreeMap::new(),
+        }
+    }
+
     /// The recommended number of a variant. Without a recommendation it keeps its number.
     pub fn propose<'a>(&self, model: &ObservedModel<'_>, variant: &'a ObservedVariant) -> Proposal<'a> {
         let held = variant.held(model.snapshot.now);
@@ -136,7 +202,12 @@ impl ModelAnalysis {
         if let Ok(recommendation) = &self.recommendation {
             match recommendation.targets.get(&variant.key.name) {
                 Some(number) => take_over(&mut proposal, recommendation, number),
-                None => report_pending_start(&mut proposal),
+                None => {
+                    if let Some(why) = self.held.get(&variant.key.name) {
+                        proposal.trace.hold = Some(why.clone());
+                    }
+                    report_pending_start(&mut proposal);
+                }
             }
         }
         proposal

@@ -206,7 +206,7 @@ pub fn recommend(
         variant: owner.key.name.clone(),
         kv: pod.kv.unwrap_or_default(),
         queue: pod.queue.unwrap_or_default(),
-        cost: owner.cost(),
+        cost: owner.cost(&model.snapshot.config.costs),
     };
     let mut replicas: Vec<PodSaturation> = pods.iter().map(replica).collect();
     distribute(&mut replicas, waiting.unwrap_or_default());

@@ -351,7 +351,7 @@ fn pod_tokens(
             pod: pod.name.to_string(),
             variant: owner.key.name.clone(),
             accelerator: owner.accelerator(),
-            cost: owner.cost(),
+            cost: owner.cost(&model.snapshot.config.costs),
             tokens_in_use: tokens_in_use(pod.kv.unwrap_or_default(), total_kv),
             total_kv,
             queue: truncated(pod.queue.unwrap_or_default()),
@@ -364,7 +364,11 @@ fn pod_tokens(
 }
 
 /// Average request length of the model over pods with completed requests, or else the last known value.
-fn usual_lengths(model: &ObservedModel<'_>, pods: &[MeasuredPod<'_>], memory: &mut Memory) -> Option<RequestLengths> {
+pub(super) fn usual_lengths(
+    model: &ObservedModel<'_>,
+    pods: &[MeasuredPod<'_>],
+    memory: &mut Memory,
+) -> Option<RequestLengths> {
     let lengths = pods.iter().filter_map(|(_, pod)| {
         Some((valid(pod.input).filter(|input| *input > 0.0)?, valid(pod.output).unwrap_or_default()))
     });

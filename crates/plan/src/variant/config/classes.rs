@@ -1,5 +1,4 @@
-//! Reads the latency targets of models from ConfigMap `service-classes-config`. They are validated, but no engine
-//! uses them.
+//! Reads the latency targets and priorities of models from ConfigMap `service-classes-config`.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +8,8 @@ use super::note::{Notes, entries};
 
 /// The model name of a target that applies to every model without its own.
 const ANY: &str = "default/default";
-/// The lowest priority.
-const LAST: i64 = 100;
+/// The lowest priority, which models without a class have.
+pub const LAST: i64 = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Class {
@@ -45,6 +44,8 @@ pub struct Classes {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassTarget<'a> {
+    /// Key of the class in the ConfigMap.
+    pub key: &'a str,
     pub class: &'a Class,
     pub target: &'a Target,
 }
@@ -61,9 +62,9 @@ pub struct NoTarget {
 impl Classes {
     /// `key`: the class that the object references. If it has no target for the model, all classes are searched.
     pub fn find(&self, namespace: &str, model: &str, key: Option<&str>) -> Result<ClassTarget<'_>, NoTarget> {
-        let referred = key.and_then(|key| self.by_key.get(key));
+        let referred = key.and_then(|key| self.by_key.get_key_value(key));
         let places = [(namespace, model), ("", model), (namespace, ANY), ("", ANY)];
-        let all: Vec<&Class> = self.by_key.values().collect();
+        let all: Vec<(&String, &Class)> = self.by_key.iter().collect();
         referred
             .and_then(|class| among(&[class], &places))
             .or_else(|| among(&all, &places))
@@ -71,11 +72,11 @@ impl Classes {
     }
 }
 
-fn among<'a>(classes: &[&'a Class], places: &[(&str, &str)]) -> Option<ClassTarget<'a>> {
+fn among<'a>(classes: &[(&'a String, &'a Class)], places: &[(&str, &str)]) -> Option<ClassTarget<'a>> {
     places.iter().find_map(|(namespace, model)| {
-        classes.iter().find_map(|class| {
+        classes.iter().find_map(|(key, class)| {
             let fits = |target: &&Target| target.namespace == *namespace && target.model == *model;
-            class.data.iter().find(fits).map(|target| ClassTarget { class, target })
+            class.data.iter().find(fits).map(|target| ClassTarget { key, class, target })
         })
     })
 }

@@ -1,5 +1,4 @@
-//! Reads the prices of accelerators from ConfigMap `accelerator-unit-costs`. They are validated, but no engine
-//! uses them.
+//! Reads the prices of accelerators from ConfigMap `accelerator-unit-costs`, for variants without a cost of their own.
 
 use std::collections::BTreeMap;
 

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Names of the engines other than the default.
-const TOKENS: &str = "saturation";
+/// Names of the engines.
 const PERCENTAGE: &str = "percentage";
+const TOKENS: &str = "saturation";
+const QUEUEING: &str = "queueing";
 
 /// Smallest distance between threshold and trigger: some idle servers hold a block of the KV cache.
 const LEAST_ROOM: f64 = 0.01;
@@ -62,13 +63,16 @@ pub struct Thresholds {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Analyzer {
-    /// Compares the rate at which requests arrive with the rate that the replicas can complete.
+    /// The queueing model for a model whose variants all have a profile and latency targets. For others, compares the rate
+    /// at which requests arrive with the rate that the replicas can complete.
     #[default]
     Demand,
     /// Compares the used shares of KV cache and queue, and changes one replica at a time.
     Percentage,
     /// Compares tokens in use with the token capacity.
     Tokens,
+    /// The queueing model for all models. A variant without a profile or latency targets keeps its number.
+    Queueing,
 }
 
 impl Default for Thresholds {
@@ -141,7 +145,7 @@ impl Thresholds {
         if kv_cache < kv_spare {
             return Err(format!("kvCacheThreshold ({kv_cache:.2}) should be >= kvSpareTrigger ({kv_spare:.2})"));
         }
-        if self.analyzer == Analyzer::Percentage {
+        if self.analyzer != Analyzer::Tokens {
             return Ok(());
         }
         if !boundary(scale_up) {
@@ -194,6 +198,7 @@ fn analyzer(name: &str) -> Analyzer {
     match name {
         TOKENS => Analyzer::Tokens,
         PERCENTAGE => Analyzer::Percentage,
+        QUEUEING => Analyzer::Queueing,
         _ => Analyzer::Demand,
     }
 }
@@ -201,7 +206,7 @@ fn analyzer(name: &str) -> Analyzer {
 /// Upstream treats any other name as none.
 pub fn known_analyzer(entry: &SaturationEntry) -> Result<(), String> {
     match entry.analyzer_name.as_deref() {
-        None | Some("" | TOKENS | PERCENTAGE) => Ok(()),
-        Some(_) => Err(format!("analyzerName must be \"{PERCENTAGE}\", \"{TOKENS}\" or empty")),
+        None | Some("" | PERCENTAGE | TOKENS | QUEUEING) => Ok(()),
+        Some(_) => Err(format!("analyzerName must be \"{PERCENTAGE}\", \"{TOKENS}\", \"{QUEUEING}\" or empty")),
     }
 }
