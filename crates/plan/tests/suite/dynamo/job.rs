@@ -283,9 +283,19 @@ fn item_4_5_model_cache_is_mounted() {
 
 #[test]
 fn item_4_6_only_one_job_is_created() {
-    let env = TestEnv::after_deployment(&spec(""));
-    assert_eq!(env.created.iter().filter(|name| name.starts_with("Job ")).count(), 1);
-    assert_eq!(env.status().profiling_job_name.as_deref(), Some("profile-qwen"));
+    let assert_one_job = |env: &TestEnv| {
+        let created = env.created.iter().filter(|name| name.starts_with("Job ")).count();
+        assert_eq!((created, env.deleted_jobs), (1, 0), "{:?}", env.created);
+        assert_eq!(env.status().profiling_job_name.as_deref(), Some("profile-qwen"));
+    };
+    assert_one_job(&TestEnv::after_deployment(&spec("")));
+    let mut env = TestEnv::new(request_snapshot(&spec("")));
+    while env.snapshot.job.is_none() {
+        assert!(env.reconcile(None));
+    }
+    env.snapshot.object.status = None;
+    env.settle();
+    assert_one_job(&env);
 }
 
 #[test]

@@ -37,6 +37,8 @@ fn fr_090_init_containers_install_then_merge() {
     let [install, _, merge] = &generated.pod.init_containers[..] else { panic!("{names:?}") };
     assert_eq!((install.image.as_deref(), install.image_pull_policy.as_deref()), (Some("i/custom:1"), Some("Always")));
     assert_eq!(merge.image.as_deref(), Some(OPERATOR));
+    let base = ["merge-providers", "--config", "/etc/llama-stack/config.yaml"];
+    assert_eq!(merge.args.clone().unwrap()[..3], base, "the generated file is the base of the merge");
     let script = &install.command.clone().unwrap()[2];
     assert!(!script.contains("custom"), "values of the spec are passed as variables");
     let list: Vec<External> = serde_json::from_str(merge.env.clone().unwrap()[0].value.as_deref().unwrap()).unwrap();
