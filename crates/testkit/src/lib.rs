@@ -23,6 +23,7 @@ pub mod fault_injection;
 mod identities;
 mod kubectl;
 pub mod kubectl_output;
+pub mod llamastack_specs;
 pub mod log;
 pub mod measure;
 pub mod metrics;

@@ -14,6 +14,7 @@ mod network;
 mod operator_config;
 mod pod_problem;
 mod route;
+mod rules;
 mod secret_change;
 mod server;
 mod status;
