@@ -42,10 +42,11 @@ fn item_4_1_spec_reaches_profiler_as_json() {
 }
 
 /// A converted v1alpha1 request: each field of the document's table has its place in the Job.
-fn job_of_v1alpha1(request: Value) -> Value {
+/// The Job of a request of v1alpha1, with this `spec.hardware`, which v1alpha1 does not have.
+fn job_of_v1alpha1(request: Value, hardware: Value) -> Value {
     let converted_object = convert(request, "nvidia.com/v1beta1").unwrap().object;
     let mut snapshot = request_snapshot(&converted_object["spec"].to_string());
-    snapshot.object.spec.hardware = request_snapshot(&spec("")).object.spec.hardware;
+    snapshot.object.spec.hardware = serde_json::from_value(hardware).unwrap();
     snapshot.object.annotations = serde_json::from_value(converted_object["metadata"]["annotations"].clone()).unwrap();
     job_from_snapshot(snapshot)
 }
@@ -68,7 +69,7 @@ spec:
   deploymentOverrides: {{workersImage: 'workers:1.3.0'}}
 "
         ));
-        let job = job_of_v1alpha1(request);
+        let job = job_of_v1alpha1(request, json!(request_snapshot(&spec("")).object.spec.hardware));
         let profiler = &pod(&job)["containers"][0];
         let config: Value = serde_json::from_str(profiler["args"][1].as_str().unwrap()).unwrap();
         assert_eq!((&profiler["image"], &config["image"]), (&json!(expected), &json!(expected)), "{profiling}");
@@ -87,7 +88,7 @@ spec:
   useMocker: true
   profilingConfig:
     profilerImage: planner:1.3.0
-    config: {sla: {ttft: 10, isl: 300}, planner: {mode: agg}}
+    config: {sla: {ttft: 10, isl: 300}, planner: {mode: agg}, hardware: {gpuModel: h200_sxm, numGpusPerNode: 4}}
     resources: {limits: {cpu: 2}}
     tolerations: [{operator: Exists}]
     nodeSelector: {gpu: 'yes'}
@@ -96,7 +97,8 @@ spec:
   deploymentOverrides: {workersImage: workers:1.3.0}
 ",
     );
-    let job = job_of_v1alpha1(v1alpha1_request);
+    let discovered = json!({ "vramMb": 143_771, "totalGpus": 8, "interconnect": "nvlink", "rdma": false });
+    let job = job_of_v1alpha1(v1alpha1_request, discovered);
     let pod = pod(&job);
     let profiler = &pod["containers"][0];
     let config: Value = serde_json::from_str(profiler["args"][1].as_str().unwrap()).unwrap();
@@ -105,6 +107,8 @@ spec:
         ("config", &config["sla"], json!({"ttft": 10})),
         ("config, lengths", &config["workload"], json!({"isl": 300})),
         ("config, planner", &config["features"]["planner"], json!({"mode": "agg"})),
+        ("config, hardware.gpuModel", &config["hardware"]["gpuSku"], json!("h200_sxm")),
+        ("config, hardware.numGpusPerNode", &config["hardware"]["numGpusPerNode"], json!(4)),
         ("--profile-config", &profiler["args"][0], json!("--config")),
         ("profile_sla", &profiler["command"], json!(["python", "-m", "dynamo.profiler"])),
         ("resources", &profiler["resources"], json!({"limits": {"cpu": 2}})),
