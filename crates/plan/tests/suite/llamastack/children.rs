@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use steersman_plan::llamastack::validate::SHARED_WITH_LABEL;
 use steersman_plan::llamastack::{ObservedDeployment, ReplicasOwner, Snapshot, plan};
 use steersman_reconcile::{Outcome, Requeue, Severity};
 
 use super::configuration::with_references;
 use super::status::render_status;
+use super::trust::CERTIFICATE;
 use super::{
     observed_deployment, planned_object, settled_snapshot, v1alpha1_snapshot, v1alpha2_snapshot, write_order, yaml,
 };
@@ -421,4 +423,21 @@ fn deleting_object_gets_no_writes() {
     let plan = plan(&snapshot);
     assert!(plan.writes.is_empty() && plan.prune.is_empty() && plan.events.is_empty());
     assert!(plan.findings.iter().all(|finding| finding.severity != Severity::Blocker));
+}
+
+/// The label opens a ConfigMap to other namespaces, so that only its owner may set it.
+#[test]
+fn no_child_shares_itself() {
+    let spec = "{distribution: {name: starter}, providers: {inference: {provider: vllm, endpoint: http://x}}, \
+        workload: {storage: {size: 1Gi}, autoscaling: {maxReplicas: 3}, podDisruptionBudget: {minAvailable: 1}}, \
+        networking: {expose: true, allowedFrom: {namespaces: [a]}, tls: {caBundle: {configMapName: ca}}}}";
+    let mut snapshot = with_references(v1alpha2_snapshot(spec));
+    snapshot.trust.named = Some([("ca-bundle.crt".to_owned(), CERTIFICATE.to_owned())].into());
+    let plan = plan(&snapshot);
+    let maps = plan.writes.iter().filter(|write| format!("{write:?}").contains("ConfigMap")).count();
+    assert!(plan.writes.len() >= 8 && maps >= 2, "{:?}", plan.findings);
+    for write in &plan.writes {
+        let text = format!("{write:?}");
+        assert!(!text.contains(SHARED_WITH_LABEL), "{text}");
+    }
 }
