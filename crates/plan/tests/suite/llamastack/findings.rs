@@ -1,10 +1,11 @@
 //! One case for each rule of the spec, with the exact text of its finding.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::json;
 use steersman_plan::llamastack;
 use steersman_plan::llamastack::{ObservedClaim, Snapshot, plan};
 use steersman_reconcile::Severity::{Blocker, Warning};
-use steersman_reconcile::{EventType, Outcome};
+use steersman_reconcile::{EventType, Outcome, Severity};
 
 use super::{settled_snapshot, stored_status, v1alpha1_snapshot, v1alpha2_snapshot};
 
@@ -20,10 +21,12 @@ fn network(fields: &str) -> Snapshot {
     v1alpha1_snapshot(&format!("{{server: {{distribution: {{name: starter}}}}, network: {{{fields}}}}}"))
 }
 
-#[test]
-fn each_invalid_spec_yields_its_finding() {
+/// An invalid spec with the severity, reason, message and remedy of its finding.
+type InvalidSpec = (Snapshot, Severity, &'static str, &'static str, &'static str);
+
+fn invalid_specs() -> Vec<InvalidSpec> {
     let names = "Set spec.distribution.name to one of postgres-demo, starter, or spec.distribution.image.";
-    for (snapshot, severity, reason, message, remedy) in [
+    vec![
         (
             distribution("name: nobody"),
             Blocker,
@@ -144,7 +147,12 @@ fn each_invalid_spec_yields_its_finding() {
              does not change existing claims.",
             "To grow the volume, edit the claim (its StorageClass must allow expansion), then set the same size here.",
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn each_invalid_spec_yields_its_finding() {
+    for (snapshot, severity, reason, message, remedy) in invalid_specs() {
         let plan = plan(&snapshot);
         assert_eq!(plan.findings.len(), 1, "{reason}: {:#?}", plan.findings);
         let finding = &plan.findings[0];
@@ -153,6 +161,32 @@ fn each_invalid_spec_yields_its_finding() {
         assert_eq!(finding.remedy, remedy);
         assert_eq!(plan.writes.is_empty(), severity == Blocker, "{reason}");
         assert_eq!(plan.prune.is_empty(), severity == Blocker, "{reason}");
+    }
+}
+
+/// Names of fields that only v1alpha2 has, without the remark that says so.
+fn foreign_fields(text: &str) -> Vec<&str> {
+    let sections = ["distribution", "workload", "networking", "overrideConfig", "providers", "resources", "storage"];
+    let starts = text.match_indices("spec.").map(|(start, _)| &text[start..]);
+    let fields = starts.filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !".[]".contains(c)).unwrap_or(rest.len());
+        let (field, rest) = rest.split_at(end);
+        let of_v1alpha2 = sections.iter().any(|section| field["spec.".len()..].starts_with(section));
+        (of_v1alpha2 && !rest.starts_with(" (of v1alpha2)")).then_some(field)
+    });
+    fields.collect()
+}
+
+#[test]
+fn findings_name_fields_of_their_author() {
+    assert_eq!(foreign_fields("set spec.workload.replicas, or spec.replicas"), ["spec.workload.replicas"]);
+    for (mut snapshot, _, reason, ..) in invalid_specs() {
+        snapshot.object.written_in = "v1alpha1".to_owned();
+        let plan = plan(&snapshot);
+        let status = llamastack::status(&snapshot, &plan, &Outcome::default());
+        let texts = format!("{:?} {}", plan.events, json!(status.conditions));
+        assert!(texts.contains("spec."), "{reason}: {texts}");
+        assert_eq!(foreign_fields(&texts), [""; 0], "{reason}: {texts}");
     }
 }
 
