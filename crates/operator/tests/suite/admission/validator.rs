@@ -162,3 +162,28 @@ async fn unknown_newer_field_is_accepted_with_warning() {
         "spec.workload.overrides.env[0].valueFrom.fileKeyRef: this version of Steersman does not know the field";
     assert!(response["warnings"][0].as_str().unwrap().starts_with(expected), "{response}");
 }
+
+#[tokio::test]
+async fn new_volume_warns_of_its_deletion() {
+    let with_storage = manifest(
+        "stack",
+        json!({ "distribution": { "name": "starter" },
+        "workload": { "storage": { "size": "1Gi" } } }),
+    );
+    let without = manifest("stack", json!({ "distribution": { "name": "starter" } }));
+    let mut kept = with_storage.clone();
+    kept["metadata"]["annotations"] = json!({ "steersman.dev/keep-volume": "true" });
+    let warning = "spec.workload.storage: PersistentVolumeClaim stack-pvc and its data are deleted with this object";
+    for (operation, new, old, warned) in [
+        ("CREATE", &with_storage, &Value::Null, true),
+        ("UPDATE", &with_storage, &without, true),
+        ("CREATE", &kept, &Value::Null, false),
+        ("UPDATE", &with_storage, &with_storage, false),
+        ("CREATE", &without, &Value::Null, false),
+    ] {
+        let response = review(operation, new.clone(), old.clone()).await;
+        assert_eq!(response["allowed"], true, "{response}");
+        let mut warnings = response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        assert_eq!(warnings.any(|text| text.starts_with(warning)), warned, "{operation} {new}\n{response}");
+    }
+}
