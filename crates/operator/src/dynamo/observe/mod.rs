@@ -359,3 +359,48 @@ async fn has_claim(server: &Server, namespace: &str, name: &str) -> Result<bool,
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(server.client.clone(), namespace);
     Ok(server.call(claims.get_metadata_opt(name)).await?.is_some())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn observed(status: &Value, suspend: bool) -> ObservedJob {
+        let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "profile-a" },
+            "spec": { "suspend": suspend }, "status": status });
+        observed_job(&serde_json::from_value(job).unwrap())
+    }
+
+    fn condition(type_: &str, status: &str, reason: &str) -> Value {
+        json!({ "type": type_, "status": status, "reason": reason, "message": format!("because of {reason}"),
+            "lastTransitionTime": "2026-11-16T06:01:00Z" })
+    }
+
+    #[test]
+    fn ended_job_has_its_time_and_reason() {
+        let end = Some("2026-11-16T06:01:00Z".parse().unwrap());
+        let failed = |reason: &str| (JobState::Failed(format!("because of {reason}")), end, Some(reason.to_owned()));
+        for (conditions, (state, ended, failure)) in [
+            (json!([condition("Complete", "True", "Completed")]), (JobState::Complete, end, None)),
+            (
+                json!([
+                    condition("SuccessCriteriaMet", "True", "Completed"),
+                    condition("Complete", "True", "Completed")
+                ]),
+                (JobState::Complete, end, None),
+            ),
+            (json!([condition("Failed", "True", "BackoffLimitExceeded")]), failed("BackoffLimitExceeded")),
+            (json!([condition("Failed", "True", "DeadlineExceeded")]), failed("DeadlineExceeded")),
+            // The end is announced, and the pods still run.
+            (json!([condition("FailureTarget", "True", "DeadlineExceeded")]), (JobState::Running, None, None)),
+            (json!([condition("Complete", "False", "Completed")]), (JobState::Running, None, None)),
+            (json!([]), (JobState::Running, None, None)),
+        ] {
+            let job = observed(&json!({ "conditions": conditions }), false);
+            assert_eq!((job.state, job.ended, job.failure), (state, ended, failure), "{conditions}");
+        }
+        assert_eq!(observed(&json!({}), false).state, JobState::Running);
+        assert_eq!(observed(&json!({}), true).state, JobState::Suspended);
+    }
+}
