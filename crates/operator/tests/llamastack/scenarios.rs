@@ -1,8 +1,10 @@
 //! The twelve scenarios of task 5.2.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use steersman_testkit::{object, wait};
@@ -194,6 +196,45 @@ async fn t52_06_config_override_switches_in_one_write() {
     assert_eq!(condition(&object, "ConfigGenerated")["status"], "True");
     assert!(ns.get::<ConfigMap>("mine").await.is_some(), "the user's ConfigMap is kept");
     assert_eq!(service_uid().await, first_service, "the Service stays");
+}
+
+/// Only the generated ConfigMap belongs to one source of the configuration.
+#[tokio::test]
+async fn config_source_change_keeps_other_children() {
+    let Some(ns) = TestNamespace::open("config-source").await else { return };
+    ns.apply_config_map("mine", "config.yaml", "version: 2\n").await;
+    ns.apply_stack(starter(json!({
+        "providers": { "inference": vllm() },
+        "workload": { "storage": { "size": "1Gi" }, "autoscaling": { "minReplicas": 1, "maxReplicas": 3 },
+            "podDisruptionBudget": { "minAvailable": 1 } },
+        "networking": { "expose": { "hostname": "stack.example.com" }, "allowedFrom": { "namespaces": ["apps"] } },
+    })))
+    .await;
+    ns.wait_until_ready().await;
+    let uids = async || {
+        let uid = |found: Option<Value>| found.map(|found| found["metadata"]["uid"].clone());
+        [
+            ("Deployment", uid(ns.get::<Deployment>("stack").await)),
+            ("Service", uid(ns.get::<Service>("stack-service").await)),
+            ("PersistentVolumeClaim", uid(ns.get::<PersistentVolumeClaim>("stack-pvc").await)),
+            ("ServiceAccount", uid(ns.get::<ServiceAccount>("stack-sa").await)),
+            ("Ingress", uid(ns.get::<Ingress>("stack-ingress").await)),
+            ("NetworkPolicy", uid(ns.get::<NetworkPolicy>("stack-network-policy").await)),
+            ("HorizontalPodAutoscaler", uid(ns.get::<HorizontalPodAutoscaler>("stack-hpa").await)),
+            ("PodDisruptionBudget", uid(ns.get::<PodDisruptionBudget>("stack-pdb").await)),
+        ]
+    };
+    let before = uids().await;
+    assert!(before.iter().all(|(_, uid)| uid.is_some()), "{before:?}");
+    let generated = ns.server().await.config_map();
+    ns.patch_spec(json!({ "providers": null, "overrideConfig": { "configMapName": "mine" } })).await;
+    ns.wait_until_ready().await;
+    assert_eq!(ns.server().await.config_map().as_deref(), Some("mine"));
+    assert_eq!(uids().await, before);
+    ns.patch_spec(json!({ "providers": { "inference": vllm() }, "overrideConfig": null })).await;
+    ns.wait_until_ready().await;
+    assert_eq!(ns.server().await.config_map(), generated);
+    assert_eq!(uids().await, before);
 }
 
 #[tokio::test]
