@@ -83,3 +83,23 @@ async fn ca_bundles_of_cluster_and_namespaces_are_followed() {
     env.until_deployment("plain", "has no CA bundle", |template| !mounts(template)).await;
     env.stop(controller).await;
 }
+
+/// A ConfigMap in the operator's own namespace is as private as any other.
+#[tokio::test]
+async fn config_map_of_operators_namespace_needs_consent() {
+    let Some(env) = test_env("own-consent").await else { return };
+    let name = env.namespace.name().to_owned();
+    let data = json!({ "ca-bundle.crt": certificate() });
+    env.apply_config_map(NAMESPACE, &name, json!({}), data.clone()).await;
+    let spec = json!({ "distribution": { "name": "starter" }, "networking": { "tls": { "caBundle": {
+        "configMapName": name, "configMapNamespace": NAMESPACE } } } });
+    env.create("curious", spec).await;
+    let controller = env.run(&env.account().await, Scope::Cluster);
+    env.until_condition("curious", "SpecAccepted", |found| found["reason"] == "ConfigMapNotFound").await;
+    assert!(env.namespace.api::<Deployment>().get_opt("curious").await.unwrap().is_none());
+    env.apply_config_map(NAMESPACE, &name, json!({ "steersman.dev/shared-with": name }), data).await;
+    env.until_deployment("curious", "exists", |_| true).await;
+    let maps: Api<ConfigMap> = Api::namespaced(env.admin.clone(), NAMESPACE);
+    maps.delete(&name, &DeleteParams::default()).await.unwrap();
+    env.stop(controller).await;
+}

@@ -125,3 +125,33 @@ async fn restarted_operator_keeps_overridden_images() {
     remove_config(&admin, GO_OPERATOR_NAMESPACE).await;
     env.stop(controller).await;
 }
+
+/// The flag `--config-namespace` names the only namespace that counts.
+#[tokio::test]
+async fn settings_come_from_the_config_namespace() {
+    let Some(env) = test_env("config-namespace").await else { return };
+    let admin = env.admin.clone();
+    remove_config(&admin, NAMESPACE).await;
+    let elsewhere = env.cluster.namespace("settings").await.unwrap();
+    let own = json!({ "image-overrides": "starter: own.example.com/starter:1" });
+    env.apply_config_map(NAMESPACE, OPERATOR_CONFIG, json!({}), own).await;
+    let named = json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}") });
+    env.apply_config_map(elsewhere.name(), OPERATOR_CONFIG, json!({}), named).await;
+    env.create("plain", plain_spec()).await;
+    let installation = Installation {
+        config_namespace: Some(elsewhere.name().to_owned()),
+        secrets: SecretAccess::Watch,
+        ..Installation::default()
+    };
+    let controller = env.run_with(&admin, Scope::Cluster, installation);
+    env.until_deployment("plain", "exists", |_| true).await;
+    env.until_settled("plain").await;
+    let live = env.namespace.api::<Deployment>().get("plain").await.unwrap();
+    assert_eq!(image(&json!(live.spec.unwrap().template)), &json!(OVERRIDE_IMAGE));
+
+    // The watch is of that namespace as well.
+    remove_config(&admin, elsewhere.name()).await;
+    env.until_deployment("plain", "has the shipped image", |template| *image(template) == SHIPPED_IMAGE).await;
+    remove_config(&admin, NAMESPACE).await;
+    env.stop(controller).await;
+}
