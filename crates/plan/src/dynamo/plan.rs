@@ -106,7 +106,9 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &PhaseStep) -> Vec<Wri
         return remains(observed);
     }
     let mut writes = match step.phase {
-        Phase::Profiling if observed.job.is_some() && !has_account(observed) => account_of(expected),
+        Phase::Profiling if observed.job.is_some() && !has_account(observed) => {
+            stale_bindings(observed).chain(account_of(expected)).collect()
+        }
         // While graphs are not served, the owner of the ConfigMaps is unknown.
         Phase::Deploying | Phase::Deployed if !expected.graphs_served && !phase::is_unseen(&expected.object) => {
             Vec::new()
@@ -146,17 +148,8 @@ fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let default = expected.settings.default_image.as_deref();
     let Some(image) = request::image_or(&object.spec, default) else { return Vec::new() };
-    let stale = [names::ROLE_BINDING, names::THOROUGH_BINDING].into_iter().filter_map(|name| {
-        let stale = stale_binding(observed, name)?;
-        Some(WriteOp::Delete {
-            kind: GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding"),
-            name: name.to_owned(),
-            uid: stale.uid.clone(),
-            version: None,
-        })
-    });
     let job = dynamic(profile_job::job(expected, image)).map(|job| WriteOp::Owned(Write::CreateOnce(job)));
-    remains(observed).into_iter().chain(stale).chain(account_of(expected)).chain(job).collect()
+    remains(observed).into_iter().chain(stale_bindings(observed)).chain(account_of(expected)).chain(job).collect()
 }
 
 /// The ClusterRoles that a request needs, by the name of their binding.
@@ -171,6 +164,19 @@ fn bindings(snapshot: &Snapshot) -> Vec<(&'static str, &str)> {
 fn observed_binding<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a ObservedBinding> {
     let binding = if name == names::ROLE_BINDING { &snapshot.binding } else { &snapshot.thorough_binding };
     binding.as_ref()
+}
+
+/// Deletes bindings to another role, such as those of NVIDIA's operator, so that they can be created again.
+fn stale_bindings(observed: &Snapshot) -> impl Iterator<Item = WriteOp> {
+    [names::ROLE_BINDING, names::THOROUGH_BINDING].into_iter().filter_map(|name| {
+        let stale = stale_binding(observed, name)?;
+        Some(WriteOp::Delete {
+            kind: GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding"),
+            name: name.to_owned(),
+            uid: stale.uid.clone(),
+            version: None,
+        })
+    })
 }
 
 /// A binding to another role, which is immutable.

@@ -255,6 +255,26 @@ fn foreign_account_is_used_as_it_is() {
     assert_eq!(env.created, ["RoleBinding dgdr-profiling-job-binding", "Job profile-qwen"]);
 }
 
+/// The role of a binding is immutable, and that of NVIDIA's operator is deleted with its release.
+#[test]
+fn binding_to_another_role_is_replaced_while_profiling() {
+    let mut env = TestEnv::new(request_snapshot(&spec("")));
+    env.settle();
+    assert_eq!(env.phase(), Phase::Profiling);
+    let stale = ObservedBinding { uid: "b".into(), cluster_role: "theirs".into(), ..ObservedBinding::default() };
+    env.snapshot.binding = Some(stale);
+    let writes = plan(&env.snapshot).writes;
+    let place = |is: &dyn Fn(&WriteOp) -> bool| writes.iter().position(is).unwrap_or_else(|| panic!("{writes:?}"));
+    let deleted =
+        place(&|write| matches!(write, WriteOp::Delete { kind, uid, .. } if kind.kind == "RoleBinding" && uid == "b"));
+    let created = place(&|write| write.object().is_some_and(|object| json!(object)["kind"] == "RoleBinding"));
+    assert!(deleted < created, "{writes:?}");
+    assert!(
+        !writes.iter().any(|write| matches!(write, WriteOp::Delete { kind, .. } if kind.kind == "Job")),
+        "{writes:?}"
+    );
+}
+
 #[test]
 fn foreign_binding_to_same_role_is_used_as_it_is() {
     for (role, expected) in
