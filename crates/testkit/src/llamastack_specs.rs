@@ -21,7 +21,7 @@ fn invalid(fields: Value) -> Part {
     Part { fields, valid: false }
 }
 
-/// Groups of alternatives. The first of each group is empty.
+/// Groups of alternatives. Null removes a field of the object. The first of each group is empty.
 pub fn groups() -> Vec<Vec<Part>> {
     let workload = |fields: Value| json!({ "workload": fields });
     let overrides = |fields: Value| workload(json!({ "overrides": fields }));
@@ -144,7 +144,11 @@ fn merge(into: &mut Value, part: &Value) {
     match (into, part) {
         (Value::Object(into), Value::Object(part)) => {
             for (name, value) in part {
-                merge(into.entry(name.clone()).or_insert(Value::Null), value);
+                if value.is_null() {
+                    into.remove(name);
+                } else {
+                    merge(into.entry(name.clone()).or_insert(Value::Null), value);
+                }
             }
         }
         (into, part) => *into = part.clone(),

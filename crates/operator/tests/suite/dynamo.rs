@@ -1,6 +1,7 @@
 //! Tests the controller of DynamoGraphDeploymentRequests on a real API server. The tests set everything outside the
 //! operator: the status of the profiling Job, the output of the relay, and the state of the graph.
 
+mod adoption;
 mod blocked_requests;
 mod crashes;
 mod examples;

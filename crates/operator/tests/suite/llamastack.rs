@@ -1,7 +1,7 @@
 //! Tests the controller of LlamaStackDistributions on a real API server: single reconciles, each with a newly filled
 //! cache as after a start, and `steersman run` as a process.
 
-mod adoption;
+pub mod adoption;
 mod crash_harness;
 mod crashes;
 mod generated_config;

@@ -1,7 +1,10 @@
 //! User story 7: manifests of v1alpha1 keep working.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
+use steersman_testkit::{object, wait};
 
 use crate::test_namespace::{STACK, TestNamespace, condition, starter, vllm};
 
@@ -74,4 +77,36 @@ async fn us7_3_v1alpha2_fields_survive_v1alpha1_change() {
     let after = ns.server().await;
     assert_eq!(after.0["spec"]["replicas"], 2);
     assert_eq!(after.config_map(), before.config_map());
+}
+
+/// The last writer of the spec decides whose fields the status names.
+#[tokio::test]
+async fn us7_4_status_names_fields_of_the_author() {
+    let Some(ns) = TestNamespace::open("us7-4").await else { return };
+    let manifest = json!({ "apiVersion": "llamastack.io/v1alpha1", "kind": "LlamaStackDistribution",
+        "metadata": { "name": STACK },
+        "spec": { "server": { "distribution": { "name": "starter" }, "autoscaling": { "maxReplicas": 0 } } } });
+    // Not applied as other manifests: a field manager of Steersman is no author.
+    let author = PostParams { field_manager: Some("kubectl-create".to_owned()), ..PostParams::default() };
+    let objects = crate::env::objects(&ns.admin, ns.name(), "v1alpha1");
+    objects.create(&author, &object(manifest)).await.unwrap();
+    let message = async |wanted: &str| {
+        let named = async || {
+            let object = ns.object(STACK, "v1alpha2").await;
+            let message = condition(&object, "SpecAccepted")["message"].as_str()?.to_owned();
+            message.contains(wanted).then_some(message)
+        };
+        wait::eventually(&format!("SpecAccepted names {wanted}"), named).await.unwrap()
+    };
+    let first = message("spec.server.autoscaling.maxReplicas").await;
+    assert!(!first.contains("spec.workload"), "{first}");
+
+    // The times of field managers are in seconds.
+    let applied = Timestamp::now().as_second();
+    wait::eventually("a later second", async || (Timestamp::now().as_second() > applied).then_some(())).await.unwrap();
+    let patch = Patch::Merge(json!({ "spec": { "workload": { "autoscaling": { "minReplicas": 1 } } } }));
+    let author = PatchParams { field_manager: Some("kubectl-patch".to_owned()), ..PatchParams::default() };
+    crate::env::objects(&ns.admin, ns.name(), "v1alpha2").patch(STACK, &author, &patch).await.unwrap();
+    let second = message("spec.workload.autoscaling.maxReplicas").await;
+    assert!(!second.contains("spec.server"), "{second}");
 }

@@ -131,7 +131,7 @@ async fn adoption_survives_crash_at_every_call() {
 
 /// Objects of v1alpha1 as the Go operator's users write them, and as the API server stores them with the defaults of
 /// v1alpha1.
-fn go_operator_objects() -> Vec<(&'static str, Value)> {
+pub fn go_operator_objects() -> Vec<(&'static str, Value)> {
     let starter = json!({ "name": "starter" });
     let spread = json!([{ "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
         "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": { "matchLabels": { "app.kubernetes.io/instance": "sample" } } }]);
@@ -268,7 +268,7 @@ fn go_operator_template(name: &str, spec: &Value) -> Value {
 }
 
 /// The children that the Go operator writes for an object, in its order.
-fn go_operator_children(name: &str, spec: &Value, owner: &DynamicObject, authorities: &str) -> Vec<Value> {
+pub fn go_operator_children(name: &str, spec: &Value, owner: &DynamicObject, authorities: &str) -> Vec<Value> {
     let (server, network) = (&spec["server"], &spec["network"]);
     let autoscaling = &server["autoscaling"];
     let port = server["containerSpec"]["port"].as_i64().unwrap_or(8321);
@@ -365,7 +365,7 @@ fn api_of(client: &Client, namespace: &str, child: &Value) -> Api<DynamicObject>
 
 /// Creates a child as the Go operator does. Later reconciles of it apply most kinds with the object's name as field manager,
 /// update a few, and leave claims alone.
-async fn write_go_child(client: &Client, namespace: &str, name: &str, child: &Value) {
+pub async fn write_go_child(client: &Client, namespace: &str, name: &str, child: &Value) {
     let api = api_of(client, namespace, child);
     let manager = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };
     let created = api.create(&manager, &object(child.clone())).await.unwrap();
@@ -441,7 +441,7 @@ async fn go_operator_servers_are_not_restarted() {
 }
 
 /// The child is the same object, and Steersman is its only field manager. Claims and RoleBindings are never written.
-async fn assert_taken_over(client: &Client, namespace: &str, own: &DynamicObject, child: &Value) {
+pub async fn assert_taken_over(client: &Client, namespace: &str, own: &DynamicObject, child: &Value) {
     let name = child["metadata"]["name"].as_str().unwrap();
     let kind = child["kind"].as_str().unwrap();
     let live = api_of(client, namespace, child).get(name).await.unwrap();

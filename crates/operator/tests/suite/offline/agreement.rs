@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use steersman_testkit::llamastack_specs::{Part, groups, names, needs_labels, object};
+use steersman_testkit::llamastack_specs::{BUNDLE_KEYS, Part, groups, names, needs_labels, object};
 
 use super::{CommandRun, Workspace};
 use crate::admission::validator::review;
@@ -26,7 +26,7 @@ fn generated_objects() -> Vec<Value> {
 
 /// Whether a command on the folder `objects` reported an error about this file.
 fn refused(run: &CommandRun, file: &str) -> bool {
-    let prefix = format!("objects/{file}: ");
+    let prefix = format!("objects/{file}: document 1: ");
     let lines = run.err.lines().filter_map(|line| line.strip_prefix(prefix.as_str()));
     lines.into_iter().any(|text| !text.starts_with("warning: ") && !text.starts_with("note: "))
 }
@@ -39,7 +39,13 @@ async fn judgements(objects: &[Value]) -> Vec<([bool; 3], String)> {
         .enumerate()
         .map(|(place, object)| (format!("objects/{}", name(place)), object.to_string()))
         .collect();
-    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    // The ConfigMap with CA certificates, which the controller reads.
+    let certificate = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap().cert.pem();
+    let bundle = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "ca", "namespace": "team-a" },
+        "data": { BUNDLE_KEYS[0]: certificate } })
+    .to_string();
+    let files = files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    let files: Vec<(&str, &str)> = files.chain([("objects/bundle.json", bundle.as_str())]).collect();
     let workspace = Workspace::with_files(&files);
     let runs = ["validate", "render"].map(|command| workspace.run(&[command, "-f", "objects"]));
     let mut found = Vec::new();
