@@ -56,6 +56,7 @@ factor_codes! {
     InternalError,
     KvCacheInUse,
     LastReplica,
+    LatencyTargetMissed,
     LatencyTargetUnreachable,
     MaxReplicas,
     MaxReplicasBelowOne,

@@ -268,6 +268,8 @@ struct Rule {
     /// Capacity to add whatever the demand is.
     blind_step: Option<f64>,
     may_shrink: bool,
+    /// Most capacity removed at once. An extrapolated capacity is more certain with each replica that the others replace.
+    largest_drop: f64,
     /// Largest peak that one replica fewer can carry.
     shrinks_at: Option<f64>,
     /// Smallest capacity of a ready replica.
@@ -292,7 +294,7 @@ impl Rule {
         let peak = demand.max(self.earlier_peak) + self.unmeasured;
         let spare = match self.shrinks_at {
             Some(least) if self.may_shrink && peak <= least => {
-                (self.supply - peak / self.scale_down).max(self.smallest)
+                (self.supply - peak / self.scale_down).clamp(self.smallest, self.largest_drop.max(self.smallest))
             }
             _ => 0.0,
         };
@@ -468,6 +470,7 @@ pub fn analyze(model: &ModelSample<'_>, memory: &mut DemandMemory) -> Analysis {
         largest_step: f64::INFINITY,
         blind_step: None,
         may_shrink: blocks.is_empty(),
+        largest_drop: if trusted || idle { f64::INFINITY } else { smallest },
         shrinks_at: (ready > 1 && smallest.is_finite())
             .then_some(scale_down * (totals.supply - smallest))
             .filter(|least| *least > 0.0),
@@ -653,7 +656,8 @@ fn variant_capacity(model: &ModelSample<'_>, variant: &VariantSample, memory: &m
     let throughput = memory.throughput.get(&key);
     let measured = throughput.and_then(|throughput| throughput.trusted(window)).map(|c| (c, CapacitySource::Measured));
     let estimated = || bound.map(|capacity| (capacity, CapacitySource::Estimated));
-    let complete = variant.max_sequences.is_some() && pods.iter().all(|pod| is_measured(pod));
+    let is_complete = |pod: &&PodSample| is_measured(pod) && valid(pod.running).is_some();
+    let complete = variant.max_sequences.is_some() && pods.iter().all(is_complete);
     let extrapolated = || {
         let source = if complete { CapacitySource::LoadShare } else { CapacitySource::Extrapolated };
         shares.map(|capacity| (capacity, source))
@@ -773,12 +777,15 @@ impl DemandMemory {
             let (before, age) = self.baseline(model)?;
             let completed = valid(pod.completed)?;
             let earlier = match before.pods.get(&pod.name) {
-                None => 0.0,
-                Some(was) if was.young => 0.0,
-                Some(was) => was.completed?,
+                None => None,
+                Some(was) if was.young => None,
+                Some(was) => Some(was.completed?),
             };
+            let rate = (completed - earlier.unwrap_or_default()) / age;
+            // A pod that is new here may have served for a long time, so that its counter is not that of one window.
+            let most = if earlier.is_none() { valid(pod.completions).unwrap_or(f64::INFINITY) } else { f64::INFINITY };
             // A smaller count is that of a restarted container.
-            (completed >= earlier).then_some((completed - earlier) / age)
+            (rate >= 0.0).then_some(rate.min(most))
         };
         counted().or(valid(pod.completions))
     }
@@ -927,6 +934,9 @@ impl DemandMemory {
         let cache = valid_sum(model.pods.iter().map(|pod| pod.kv));
         let long = waiting > pods * (settings.queue_length - settings.queue_spare).max(0.0) && waiting > 0.0;
         let full = cache > 0.0 && cache > pods * (settings.kv_cache - settings.kv_spare);
+        if self.rates.back().is_none_or(|last| model.now.duration_since(last.at) > LONGEST_GAP) {
+            self.pressure_since = None;
+        }
         self.pressure_since = if long || full { self.pressure_since.or(Some(model.now)) } else { None };
         if self.pressure_since.is_some() {
             self.pressure_last = Some(model.now);
@@ -1001,7 +1011,8 @@ impl DemandMemory {
 }
 
 fn is_measured(pod: &PodSample) -> bool {
-    valid(pod.waiting).is_some() && (valid(pod.completed).is_some() || valid(pod.completions).is_some())
+    let completions = valid(pod.completed).is_some() || valid(pod.completions).is_some();
+    completions && valid(pod.waiting).is_some() && valid(pod.kv).is_some()
 }
 
 fn is_young(pod: &PodSample, model: &ModelSample<'_>) -> bool {

@@ -36,6 +36,9 @@ const ROUNDING: f64 = 1e-9;
 const FLIP_STEPS: u32 = 12;
 const FLIP_CORRECTIONS: u32 = 8;
 
+/// A variant at most doubles in one reconcile, or gets this many more replicas, because its profile may be wrong.
+const MAX_ADDED: i32 = 4;
+
 /// The reason of all numbers, in the Go operator's wording.
 const REASON: &str = "Optimizer solution: cost and latency optimized allocation";
 
@@ -352,7 +355,9 @@ pub fn recommend(
         answer.replicas.get(&state.variant).is_some_and(|count| *count < now)
     };
     let shrinks = states.iter().any(is_lowered);
-    let block = if shrinks { block(demand, lengths, is_idle) } else { None };
+    let expectations = expectations(levels, pods, states, &capacities);
+    let contradicted = || contradiction(&expectations, &capacities, answer.unserved).filter(|_| !is_idle);
+    let block = if shrinks { block(demand, lengths, is_idle).or_else(contradicted) } else { None };
     // Without need, no variant grows to replace one that cannot shrink yet.
     let numbers = if is_short || block.is_none() { &answer.replicas } else { &current };
     let block = block.or_else(|| awaited(&problem, states, numbers, load).filter(|_| shrinks));
@@ -364,9 +369,16 @@ pub fn recommend(
             continue;
         }
         let target = numbers.get(&state.variant).copied().unwrap_or(state.current);
+        let most = state.current.saturating_mul(2).max(state.current.saturating_add(MAX_ADDED));
         let unconstrained = wanted.replicas.get(&state.variant).copied().unwrap_or(target);
         let unconstrained = if answer.unserved > 0.0 { unconstrained } else { target };
-        targets.insert(state.variant.clone(), replica_target(state, target, unconstrained, is_short));
+        let mut number = replica_target(state, target.min(most), unconstrained, is_short);
+        if target > most {
+            let text = format!("growth per reconcile: at most {most} replicas");
+            number.unconstrained = number.unconstrained.max(target);
+            number.obstacle = Some(Explanation::new(FactorCode::GrowthPerReconcile, text));
+        }
+        targets.insert(state.variant.clone(), number);
     }
     let mut signal = signal(demand, lengths, capacity + problem.fixed, (grows_above, shrinks_below));
     for (state, capacity) in states.iter().zip(&capacities) {
@@ -396,7 +408,6 @@ pub fn recommend(
         _ => None,
     });
     let held = held.collect();
-    let expectations = expectations(levels, pods, states, &capacities);
     let outlook = Outlook { arrival_rate: demand.demand, grows_above, shrinks_below, expectations };
     Ok(Sized { recommendation, outlook, held, unreachable })
 }
@@ -512,6 +523,33 @@ fn block(demand: &Analysis, lengths: Option<Lengths>, is_idle: bool) -> Option<E
         }
     };
     Some(Explanation::new(code, text))
+}
+
+/// What shows that the profile is wrong, or that fewer replicas cannot serve the load. A profile may be copied from another
+/// server, so that it alone lowers no number while measurements speak against it.
+fn contradiction(
+    expectations: &BTreeMap<String, Expectation>,
+    capacities: &[Capacity],
+    unserved: f64,
+) -> Option<Explanation> {
+    let is_missed = |(_, expectation): &(&String, &Expectation)| {
+        let Expectation { measured, targets, .. } = expectation;
+        let exceeds = |measured: Option<f64>, target: Option<f64>| measured.zip(target).is_some_and(|(m, t)| m > t);
+        exceeds(measured.ttft, targets.ttft) || exceeds(measured.itl, targets.itl)
+    };
+    if let Some((variant, _)) = expectations.iter().find(is_missed) {
+        let factor = Factor::about(FactorCode::LatencyTargetMissed, FactorSubject::Variant(variant.clone()));
+        let text =
+            format!("the measured latency of variant {variant} is above its targets, whatever its profile predicts");
+        return Some(Explanation::of(factor, text));
+    }
+    let any_unreachable = capacities.iter().any(|capacity| matches!(capacity, Capacity::Unreachable { .. }));
+    let all_unreachable = !capacities.iter().any(|capacity| matches!(capacity, Capacity::Serves { .. }));
+    (any_unreachable && (all_unreachable || unserved > 0.0)).then(|| {
+        let text = "by the profiles, the latency targets cannot be met for the whole load; correct spec.variantProfile or \
+                    the targets of the service class";
+        Explanation::new(FactorCode::LatencyTargetUnreachable, text)
+    })
 }
 
 /// The replicas that take over the load, if they are not ready yet.

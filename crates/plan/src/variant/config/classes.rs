@@ -75,7 +75,10 @@ impl Classes {
 fn among<'a>(classes: &[(&'a String, &'a Class)], places: &[(&str, &str)]) -> Option<ClassTarget<'a>> {
     places.iter().find_map(|(namespace, model)| {
         classes.iter().find_map(|(key, class)| {
-            let fits = |target: &&Target| target.namespace == *namespace && target.model == *model;
+            // An entry whose targets are both missing or 0 sets none, for example after a misspelled field.
+            let has_target = |target: &Target| target.tpot > 0.0 || target.ttft > 0.0;
+            let fits =
+                |target: &&Target| target.namespace == *namespace && target.model == *model && has_target(target);
             class.data.iter().find(fits).map(|target| ClassTarget { key, class, target })
         })
     })

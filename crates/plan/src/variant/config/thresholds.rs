@@ -145,7 +145,7 @@ impl Thresholds {
         if kv_cache < kv_spare {
             return Err(format!("kvCacheThreshold ({kv_cache:.2}) should be >= kvSpareTrigger ({kv_spare:.2})"));
         }
-        if self.analyzer != Analyzer::Tokens {
+        if matches!(self.analyzer, Analyzer::Percentage | Analyzer::Queueing) {
             return Ok(());
         }
         if !boundary(scale_up) {
