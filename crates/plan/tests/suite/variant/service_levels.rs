@@ -240,6 +240,60 @@ fn smaller_load_shrinks_after_stabilization_window() {
 }
 
 #[test]
+fn measured_latency_above_target_blocks_scale_down() {
+    let mut fleet = Fleet::new(vec![profiled("v", "5", 1, FAST)]);
+    let rate = rate_of(&fleet.seen.variants[0], TTFT, TPOT);
+    fleet.settle(rate * 3.5);
+    fleet.latency = (TTFT / 1e3 * 1.1, 0.01);
+    let decisions = fleet.settle(rate * 0.5);
+    assert_eq!(fleet.replicas(), [4], "the profile is too optimistic");
+    assert!(decisions["v"].trace.hold.as_ref().unwrap().has(FactorCode::LatencyTargetMissed));
+    fleet.latency = (TTFT / 1e3 * 0.9, 0.01);
+    fleet.settle(rate * 0.5);
+    assert_eq!(fleet.replicas(), [1]);
+}
+
+#[test]
+fn stricter_target_that_is_unreachable_lowers_nothing() {
+    let mut fleet = Fleet::new(vec![profiled("v", "5", 1, FAST)]);
+    // A reachable target with small batches. Without a target, far fewer replicas complete the same load.
+    let reachable = FAST.alpha + 2.0 * FAST.beta;
+    add_class(&mut fleet.seen, "premium.yaml", 1, MODEL, (TTFT, reachable));
+    fleet.latency = (0.1, 0.0001);
+    let rate = rate_of(&fleet.seen.variants[0], TTFT, reachable);
+    fleet.settle(rate * 9.5);
+    assert_eq!(fleet.replicas(), [10]);
+    add_class(&mut fleet.seen, "premium.yaml", 1, MODEL, (TTFT, FAST.alpha / 2.0));
+    let decisions = fleet.settle(rate * 9.5);
+    assert_eq!(fleet.replicas(), [10]);
+    assert!(decisions["v"].trace.hold.as_ref().unwrap().has(FactorCode::LatencyTargetUnreachable));
+}
+
+#[test]
+fn variant_at_most_doubles_in_one_reconcile() {
+    let mut fleet = Fleet::new(vec![profiled("v", "5", 10, FAST)]);
+    let rate = rate_of(&fleet.seen.variants[0], TTFT, TPOT);
+    fleet.settle(rate * 9.5);
+    let mut largest = 0;
+    for _ in 0..40 {
+        let before = fleet.replicas()[0];
+        fleet.step(rate * 90.0);
+        let after = fleet.replicas()[0];
+        assert!(after <= before * 2, "{before} to {after}");
+        largest = largest.max(after);
+    }
+    assert!(largest >= 90, "{largest}");
+}
+
+#[test]
+fn class_without_targets_sets_none() {
+    let mut fleet = Fleet::new(vec![profiled("v", "5", 1, FAST)]);
+    add_class(&mut fleet.seen, "premium.yaml", 1, MODEL, (0.0, 0.0));
+    fleet.settle(1.0);
+    assert_eq!(spec_reason(&fleet, "v"), ["ServiceClassMissing"]);
+}
+
+#[test]
 fn load_within_headroom_keeps_replica() {
     let mut fleet = Fleet::new(vec![profiled("v", "5", 1, FAST)]);
     let rate = rate_of(&fleet.seen.variants[0], TTFT, TPOT);

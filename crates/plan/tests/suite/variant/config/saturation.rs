@@ -29,6 +29,9 @@ fn a_namespaces_thresholds_are_judged_by_the_engine_that_will_read_them() {
         ("scaleUpThreshold: 0.6", "scaleUpThreshold (0.60) must be > scaleDownBoundary (0.70)"),
         ("scaleDownBoundary: -0.5", "scaleDownBoundary must be in (0, 1], got -0.50"),
     ] {
+        // Measured demand, the default engine, has the same boundaries.
+        let (_, default_engine) = told(&two(&[("default", entry)], &[]), &Config::default());
+        assert!(default_engine.iter().any(|text| text.contains(why)), "{default_engine:?}");
         let seen = two(&[("default", BY_TOKENS)], &[("default", entry), ("mine", &format!("model_id: m\n{entry}"))]);
         let (config, told) = told(&seen, &Config::default());
         let place = |key: &str| format!("ConfigValueInvalid ConfigMap team/{SATURATION}, key {key}: {why}.");
