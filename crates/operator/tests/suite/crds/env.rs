@@ -135,7 +135,12 @@ impl CrdEnv {
             },
         }));
         let api = self.objects(Family::Dgdr, "v1alpha1", namespace);
-        api.create(&PostParams::default(), &request).await.unwrap()
+        // The API server serves a version a moment after the CRD has it.
+        let created = async || match api.create(&PostParams::default(), &request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            answer => Some(answer.unwrap()),
+        };
+        wait::eventually("v1alpha1 is served", created).await.unwrap()
     }
 
     /// Reads the objects in the storage version while the converter is down, which fails for objects stored in another version.
