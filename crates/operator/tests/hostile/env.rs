@@ -28,7 +28,7 @@ pub const GPU_NODES: u32 = 2;
 pub const PLAIN_NODES: u32 = 4;
 
 /// Time in which a tenant is served, even if the machine was faster without an attack.
-const MIN_TIME_LIMIT: Duration = Duration::from_secs(12);
+const MIN_TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// Time under attack, compared to that before any attack.
 const MAX_SLOWDOWN: u32 = 5;

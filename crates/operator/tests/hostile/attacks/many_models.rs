@@ -28,7 +28,7 @@ async fn thousands_of_models_are_rejected_at_once() {
 }
 
 /// Servers with lists at their limits, and how often each is written.
-const SERVERS: usize = 4;
+const SERVERS: usize = 2;
 const WRITES: usize = 2;
 
 /// A server with as many models, shields, variables, peers and providers as one may have.
