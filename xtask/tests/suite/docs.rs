@@ -21,7 +21,7 @@ const KUSTOMIZE: Trial = RunBy(DOCS, "commands_of_kustomize_installation_work");
 const ROLLOUT: Trial = RunBy("crates/operator/tests/suite/rollout.rs", "every_command_of_the_rollout_page_works");
 
 /// Each block by its page and the beginning of its first line.
-const BLOCKS: [(&str, &str, Trial); 42] = [
+const BLOCKS: [(&str, &str, Trial); 43] = [
     ("README.md", "cargo xtask up", RunBy("xtask/tests/suite/demo.rs", "up_runs_examples_of_every_family")),
     ("README.md", "cargo xtask test", NotRun("CI runs this command, and with it this test")),
     (
@@ -107,6 +107,11 @@ const BLOCKS: [(&str, &str, Trial); 42] = [
     ("docs/troubleshooting.md", "steersman rbac | kubectl apply", ONE_FILE),
     ("docs/troubleshooting.md", "steersman webhooks --remove", ONE_FILE),
     ("docs/variant-guide.md", "kubectl get va llama", NotRun("the object is one of the reader")),
+    (
+        "docs/variant-guide.md",
+        "kubectl get va llama -o jsonpath",
+        NotRun("the object is one of the reader; `wva_28_replicas_meet_latency_targets` reads the same fields"),
+    ),
     ("docs/variant-guide.md", "kubectl patch configmap", ROLLOUT_OF_SETTINGS),
 ];
 
