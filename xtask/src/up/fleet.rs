@@ -23,8 +23,8 @@ use super::observe::{self, Notes, list};
 /// Interval at which the metrics of the pods are updated.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Requests per second for every model, and the number of seconds, in a cycle. The last phase is long, because Steersman
-/// looks at a minute of measurements and removes replicas a minute after the load has dropped.
+/// Requests per second for every model, and the number of seconds, in a cycle. Steersman sizes a model for the largest
+/// load of five minutes, so that the replicas stay during the cycle.
 const LOAD_CYCLE: [(u32, u64); 3] = [(5, 20), (16, 50), (5, 130)];
 const LOAD_CYCLES: usize = 500;
 
