@@ -27,7 +27,7 @@ pub struct Load {
     clients: JoinHandle<Result<Vec<Report>>>,
 }
 
-/// What became of the requests.
+/// Counts of answered and failed requests.
 #[derive(Default)]
 pub struct Report {
     /// Answered requests by path.

@@ -30,7 +30,7 @@ pub struct GpuRequest {
     pub only_held: bool,
     /// Its pods request no accelerator. It is limited to the free ones like others, but takes none of them.
     pub takes_none: bool,
-    /// Of the service class. A smaller number is served first.
+    /// Priority of the service class. A smaller number is served first.
     pub priority: i64,
     pub spare_kv: f64,
     pub cost: f64,
